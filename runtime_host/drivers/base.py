@@ -1,0 +1,111 @@
+"""The driver protocol: what a harness must offer to be swappable.
+
+A driver owns the I/O with one harness. It must not know storage, journal, other drivers or any
+desktop. Invariants: vendor errors never cross it (they become `AgentNativeExecutionError` or a failed
+`DriverResult`); it never sends the same input twice; a cancel that was confirmed stays confirmed.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
+
+from runtime_host.capabilities import DriverInspection
+from runtime_host.definitions import AgentDefinition, ExecutionBinding, ReasoningConfig, SessionOptions
+from runtime_host.events import DriverEvent
+from runtime_host.results import DriverResult
+
+
+class TranscriptMessage(NamedTuple):
+    """One earlier message, as the harness's own loop reads it back. `role`: user or assistant."""
+
+    role: str
+    text: str
+
+
+class Turn(NamedTuple):
+    """One input to a session, already admitted and durable.
+
+    `read_transcript` returns the complete messages before this input, oldest first.
+    """
+
+    run_id: str
+    text: str
+    model: str
+    reasoning: ReasoningConfig | None
+    read_transcript: Callable[[], Awaitable[tuple[TranscriptMessage, ...]]]
+
+
+class SessionOpening(NamedTuple):
+    """What a driver needs to open or restore a session. `state` is what `DriverSession.state` gave."""
+
+    session_id: str
+    definition: AgentDefinition
+    options: SessionOptions
+    state: dict[str, Any] | None = None
+
+
+class DriverRun(Protocol):
+    """A started native run."""
+
+    def events(self) -> AsyncIterator[DriverEvent]:
+        """Native events until the native side ended. Read once, by the runtime's pump."""
+        ...
+
+    async def result(self) -> DriverResult:
+        """The outcome; there once `events` ended.
+
+        Raises:
+            AgentSessionRecoveryError: acceptance or termination is not known.
+        """
+        ...
+
+    async def cancel(self) -> None:
+        """Ask the native side to stop; returns once asked. `events` ends when it has."""
+        ...
+
+
+class DriverSession(Protocol):
+    async def start(self, turn: Turn) -> DriverRun:
+        """Dispatch the input, once."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Versioned JSON that restores this session; no credentials."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything local. Idempotent."""
+        ...
+
+
+class AgentDriver(Protocol):
+    """A harness. `driver_id` is its stable name, e.g. ``native.agent``."""
+
+    @property
+    def driver_id(self) -> str: ...
+
+    async def inspect(self, definition: AgentDefinition, options: SessionOptions) -> DriverInspection:
+        """Check a binding without side effects: no request, no process, no lease.
+
+        Raises:
+            AgentDriverConfigurationError, AgentPolicyUnsupportedError, AgentCapabilityUnsupportedError
+        """
+        ...
+
+    async def open(self, opening: SessionOpening) -> DriverSession: ...
+
+    async def aclose(self) -> None:
+        """Let go of what sessions share (clients). Idempotent."""
+        ...
+
+
+__all__ = [
+    "AgentDriver",
+    "DriverEvent",
+    "DriverResult",
+    "DriverRun",
+    "DriverSession",
+    "ExecutionBinding",
+    "SessionOpening",
+    "TranscriptMessage",
+    "Turn",
+]

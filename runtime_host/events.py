@@ -1,0 +1,69 @@
+"""Normalized events of a run: the closed set of types, the envelope, and what a driver yields.
+
+Invariant: `run.started` is the first event of a fresh run, `run.finished` the last of any; sequence
+numbers count up within a run and are never used twice.
+"""
+
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+EventType = Literal[
+    "run.started",
+    "agent.message.delta",
+    "agent.message.completed",
+    "reasoning.delta",
+    "reasoning.completed",
+    "plan.updated",
+    "agent.iteration.completed",
+    "command.started",
+    "command.output.delta",
+    "command.completed",
+    "file.change.started",
+    "file.changed",
+    "tool.started",
+    "tool.progress",
+    "tool.completed",
+    "interaction.requested",
+    "interaction.resolved",
+    "usage.updated",
+    "diagnostic",
+    "run.finished",
+]
+
+DELTA_TYPES: frozenset[str] = frozenset(
+    {"agent.message.delta", "reasoning.delta", "command.output.delta", "tool.progress"}
+)
+
+
+class AgentEvent(BaseModel):
+    """One published event.
+
+    Attributes:
+        sequence: counts from 1 within the run.
+        timestamp: UTC.
+        data: JSON object; its keys depend on `type` (messages and reasoning: `id`, `text`; deltas carry
+            the text that is new).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run_id: str
+    session_id: str
+    sequence: int
+    timestamp: datetime
+    type: EventType
+    data: dict[str, Any]
+
+
+class DriverEvent(NamedTuple):
+    """What a driver yields: not yet redacted, joined or numbered.
+
+    `agent.message.*` data: `id`, `text`, `phase` ("unknown", "commentary" or "final_answer").
+    `reasoning.*` data: `id`, `text`, `kind`. `usage.updated` data: fields of `Usage`.
+    A driver never yields `run.started` or `run.finished`: those are the runtime's.
+    """
+
+    type: EventType
+    data: dict[str, Any]

@@ -1,0 +1,171 @@
+"""The storage port: one store for each (profile, agent), spoken to in transactions of named operations.
+
+`await store.transact(fn)` runs the pure function `fn(tx)` on the store's own thread. Transactions that
+wait together share one commit and are acknowledged after it; `fn` may run again, so it has no
+effects besides those on `tx`. An exception from `fn` undoes that transaction alone and is raised to
+its caller. Commits are admitted in the order they were asked for. `close()` seals admission at once
+and drains what it had admitted.
+
+No SQL above this line. Every record is JSON-able and holds no credential.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+RunPhase = Literal["admitted", "dispatched", "completed", "failed", "cancelled", "incomplete", "unknown"]
+OPEN_PHASES: tuple[RunPhase, ...] = ("admitted", "dispatched")
+
+ItemKind = Literal["user", "reply", "reasoning", "notice"]
+ItemState = Literal["open", "complete", "stopped", "failed", "unknown"]
+
+
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A session. `definition`, `options`, `driver_state` are JSON objects without credentials."""
+
+    session_id: str
+    scope_digest: str
+    created_ms: int
+    definition: dict[str, Any]
+    options: dict[str, Any]
+    driver_state: dict[str, Any] | None = None
+    status: Literal["open", "detached", "failed"] = "open"
+
+
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One admitted request: its digest decides whether a repeated id is the same request."""
+
+    session_id: str
+    request_id: str
+    digest: str
+    run_id: str
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A run. `result` is the JSON of `AgentResult` once it has ended; `sequence_mark` is a number no event has passed."""
+
+    run_id: str
+    session_id: str
+    phase: RunPhase
+    created_ms: int
+    input: dict[str, Any]
+    sequence_mark: int = 0
+    finished_ms: int | None = None
+    result: dict[str, Any] | None = None
+
+
+class ItemRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a session's transcript. `position` counts from 0 without holes; `text` is whole."""
+
+    item_id: str
+    session_id: str
+    run_id: str | None
+    position: int
+    kind: ItemKind
+    state: ItemState
+    text: str
+    created_ms: int
+    code: str = ""
+    detail: str = ""
+
+
+class ItemHead(NamedTuple):
+    """An item without most of its text: `text` is the first `preview_chars` characters of `size_chars`."""
+
+    item_id: str
+    session_id: str
+    run_id: str | None
+    position: int
+    kind: ItemKind
+    state: ItemState
+    text: str
+    size_chars: int
+    created_ms: int
+    code: str
+    detail: str
+
+
+class AgentTx(Protocol):
+    """Named operations inside one transaction. Later reads see earlier writes."""
+
+    # sessions
+    def put_session(self, record: SessionRecord) -> None: ...
+    def session(self, session_id: str) -> SessionRecord | None: ...
+    def sessions(self) -> list[SessionRecord]: ...
+    def delete_session(self, session_id: str) -> None:
+        """Remove the session with its requests, runs and items; a missing one is no error."""
+        ...
+
+    # requests
+    def put_request(self, record: RequestRecord) -> None:
+        """Raises `AgentRequestConflictError` when the id is taken by another digest."""
+        ...
+
+    def request(self, session_id: str, request_id: str) -> RequestRecord | None: ...
+    def count_requests(self, session_id: str) -> int: ...
+
+    # runs
+    def put_run(self, record: RunRecord) -> None: ...
+    def run(self, run_id: str) -> RunRecord | None: ...
+    def runs(self, session_id: str) -> list[RunRecord]:
+        """In order of admission."""
+        ...
+
+    def open_runs(self) -> list[RunRecord]:
+        """Runs of all sessions that are admitted or dispatched."""
+        ...
+
+    # items
+    def add_item(self, record: ItemRecord) -> None:
+        """`record.position` must be `count_items(session_id)`."""
+        ...
+
+    def append_text(self, item_id: str, at_chars: int, text: str) -> None:
+        """Checkpoint of an open item: append to its text, which now has `at_chars` characters."""
+        ...
+
+    def finish_item(self, item_id: str, *, state: ItemState, text: str | None, code: str = "", detail: str = "") -> None:
+        """Close an item. With `text`, that replaces what checkpoints had appended."""
+        ...
+
+    def item(self, item_id: str) -> ItemRecord | None: ...
+    def count_items(self, session_id: str) -> int: ...
+    def items(self, session_id: str, first: int, count: int, preview_chars: int) -> list[ItemHead]: ...
+    def item_text(self, item_id: str, at_chars: int, count_chars: int) -> str: ...
+    def messages(self, session_id: str, before_position: int) -> list[ItemRecord]:
+        """Complete or stopped `user` and `reply` items before a position, in order."""
+        ...
+
+    # small facts (hints, schema of others); JSON values
+    def put_fact(self, key: str, value: Any) -> None: ...
+    def fact(self, key: str) -> Any: ...
+
+
+class AgentStore(Protocol):
+    """A store that this process owns while it is open."""
+
+    @property
+    def generation(self) -> int:
+        """Number of the claim; each commit checks it."""
+        ...
+
+    async def transact(self, fn: Callable[[AgentTx], T]) -> T:
+        """Run `fn` in a transaction; returns after it is durable.
+
+        Raises:
+            StorageError: not durable (disk full, failed fsync, closed, lost claim). After a failed
+                fsync the store is poisoned: it must be opened anew from disk.
+        """
+        ...
+
+    async def read(self, fn: Callable[[AgentTx], T]) -> T:
+        """Run `fn` that writes nothing; it sees all that was acknowledged before."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+Items = Sequence[ItemHead]

@@ -1,0 +1,534 @@
+"""Everything that may cross the channel, as tagged msgspec structs.
+
+Two closed unions: `HostMessage` (host to renderer) and `RendererMessage`
+(renderer to host). Unknown fields and tags are rejected, every string and list
+is bounded. No message names a tenant, an account, a native id, a path, a policy
+or a tool: a parameter for what the host already knows would be the bug.
+(The one exception is `RunProbes`, by which the *host* names the decoys that the
+renderer must fail to reach.)
+
+Commands carry `request`, a number that the renderer counts up and the host
+repeats in `Outcome`. Those that act on the selected binding carry its
+`revision`: an older one, or an id shown once and gone since, is answered
+`stale`; an id never shown on this channel is a breach.
+
+msgspec checks bounds when it decodes, not when a struct is built: the host's
+`desktop.sanitize` keeps within them, and `framing.encode_frame` refuses a frame
+over its size.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+PROTOCOL_VERSION = 1
+
+TEXT_PIECE_CHARS = 10_000
+"""Most characters of text in one message: at most 6 bytes each in JSON, so one piece fits the smaller frame."""
+
+SPOOL_BYTES = 16 * 1024 * 1024
+"""Most UTF-8 bytes of one message or draft sent in pieces."""
+
+WINDOW_ITEMS = 200
+"""Most rows that one window of items or conversations may ask for."""
+
+Id = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
+Line = Annotated[str, Meta(max_length=512)]
+Sentence = Annotated[str, Meta(max_length=2_048)]
+Text = Annotated[str, Meta(max_length=TEXT_PIECE_CHARS)]
+Code = Annotated[str, Meta(max_length=64, pattern=r"^[A-Z0-9_]*\Z")]
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Number = Annotated[int, Meta(ge=1, le=2**53 - 1)]
+Millis = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+
+Theme = Literal["system", "light", "dark"]
+RunState = Literal["admitting", "working", "stopping", "waiting", "done", "stopped", "incomplete", "failed", "unknown"]
+ItemKind = Literal["user", "reply", "reasoning", "notice"]
+ItemState = Literal["open", "complete", "stopped", "failed", "unknown"]
+Verdict = Literal["blocked", "open", "not-applicable"]
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="t"):
+    """Base of everything on the wire."""
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of what messages are made of."""
+
+
+# --------------------------------------------------------------------------- parts
+
+
+class ConversationRow(Part):
+    """One line of the sidebar. `updated_ms` is Unix time and, with `pinned`, the sort order."""
+
+    id: Id
+    title: Line
+    subtitle: Line
+    updated_ms: Millis
+    state: RunState
+    pinned: bool = False
+
+
+class Item(Part):
+    """One entry of a transcript.
+
+    `text` is at most the first `TEXT_PIECE_CHARS` characters; `size_chars` is the
+    whole length, the rest comes by `WantText`. `detail` is one quiet line (usage,
+    why it failed); `code` is stable for programs.
+    """
+
+    id: Id
+    kind: ItemKind
+    state: ItemState
+    text: Text
+    size_chars: Count
+    run: Id | None = None
+    code: Code = ""
+    detail: Sentence = ""
+    created_ms: Millis = 0
+
+
+class RunView(Part):
+    """What the person sees of the newest run of the selected conversation."""
+
+    id: Id
+    state: RunState
+    sentence: Sentence = ""
+    code: Code = ""
+    started_ms: Millis = 0
+    can_ask_again: bool = False
+
+
+class Choice(Part):
+    """One entry of the picker, offered by the host; the renderer answers with its id only."""
+
+    id: Id
+    harness: Line
+    connector: Line
+    model: Line
+    efforts: Annotated[tuple[Line, ...], Meta(max_length=12)] = ()
+    runs: Line = ""
+    touches: Line = ""
+    bills: Line = ""
+    note: Sentence = ""
+    available: bool = True
+
+
+class ConnectorRow(Part):
+    """A named credential, without the credential."""
+
+    id: Id
+    name: Line
+    vendor: Line
+    address: Line
+    key: Line
+    removable: bool = True
+
+
+class Wall(Part):
+    """One wall around the renderer and whether it stands."""
+
+    name: Line
+    state: Literal["up", "down", "not-applicable"]
+    detail: Sentence = ""
+
+
+class Probe(Part):
+    """One escape attempt made from inside the renderer."""
+
+    name: Line
+    verdict: Verdict
+    detail: Sentence = ""
+
+
+Walls = Annotated[tuple[Wall, ...], Meta(max_length=16)]
+Probes = Annotated[tuple[Probe, ...], Meta(max_length=96)]
+
+
+# --------------------------------------------------------------- host to renderer
+
+
+class HostHello(Message, tag="hello"):
+    """First message of the host; no content before the renderer's `Locked`."""
+
+    version: int
+    build: Line
+    profile: Line
+    theme: Theme
+    dark: bool
+    high_contrast: bool = False
+    reduced_motion: bool = False
+    zoom_percent: Annotated[int, Meta(ge=50, le=300)] = 100
+
+
+class Appearance(Message, tag="appearance"):
+    theme: Theme
+    dark: bool
+    high_contrast: bool = False
+    reduced_motion: bool = False
+    zoom_percent: Annotated[int, Meta(ge=50, le=300)] = 100
+
+
+class Conversations(Message, tag="conversations"):
+    """Answer to `WantConversations`: rows `first`… of `total` that match `filter`."""
+
+    filter: Line
+    total: Count
+    first: Count
+    rows: Annotated[tuple[ConversationRow, ...], Meta(max_length=WINDOW_ITEMS)]
+
+
+class ConversationChanged(Message, tag="conversation"):
+    row: ConversationRow
+
+
+class ConversationGone(Message, tag="conversation-gone"):
+    id: Id
+
+
+class Selected(Message, tag="selected"):
+    """The binding that every command acts on. `conversation` is None on the first-run page.
+
+    `sentence` is the header's quiet line (harness, model, effort, what it may touch);
+    `enter` says what Enter will do now. `draft` is the text kept for the composer, whole up to
+    one piece, its rest in `DraftPiece`s that follow.
+    """
+
+    revision: Number
+    conversation: Id | None
+    title: Line
+    sentence: Sentence
+    choice: Id | None
+    effort: Line
+    enter: Line
+    total: Count
+    draft: Text
+    draft_pieces: Annotated[int, Meta(ge=0, le=2048)] = 0
+    run: RunView | None = None
+
+
+class DraftPiece(Message, tag="draft-piece"):
+    revision: Number
+    text: Text
+
+
+class RunChanged(Message, tag="run"):
+    """State of the newest run of the selected conversation; the revision moves with it."""
+
+    revision: Number
+    conversation: Id
+    enter: Line
+    run: RunView | None
+
+
+class Items(Message, tag="items"):
+    """Answer to `WantItems`, and the snapshot after a gap (then `snapshot` is true)."""
+
+    conversation: Id
+    total: Count
+    first: Count
+    items: Annotated[tuple[Item, ...], Meta(max_length=WINDOW_ITEMS)]
+    snapshot: bool = False
+
+
+class ItemAdded(Message, tag="item"):
+    conversation: Id
+    index: Count
+    item: Item
+
+
+class ItemDelta(Message, tag="delta"):
+    """Text that follows character `at` of an open item."""
+
+    conversation: Id
+    item: Id
+    at: Count
+    text: Text
+
+
+class ItemDone(Message, tag="item-done"):
+    conversation: Id
+    item: Id
+    state: ItemState
+    size_chars: Count
+    code: Code = ""
+    detail: Sentence = ""
+
+
+class ItemText(Message, tag="text"):
+    """Answer to `WantText`."""
+
+    conversation: Id
+    item: Id
+    at: Count
+    text: Text
+    last: bool
+
+
+class Gap(Message, tag="gap"):
+    """Events `after`+1 … `before`-1 of the run are gone; a snapshot of its items follows."""
+
+    conversation: Id
+    run: Id
+    after: Count
+    before: Count
+
+
+class Notice(Message, tag="notice"):
+    """A sentence over the conversation. `sticky` ones stay until the host withdraws them."""
+
+    id: Id
+    level: Literal["info", "warning", "error"]
+    code: Code
+    text: Sentence
+    sticky: bool = False
+
+
+class NoticeGone(Message, tag="notice-gone"):
+    id: Id
+
+
+class Choices(Message, tag="choices"):
+    choices: Annotated[tuple[Choice, ...], Meta(max_length=512)]
+
+
+class Connectors(Message, tag="connectors"):
+    rows: Annotated[tuple[ConnectorRow, ...], Meta(max_length=256)]
+
+
+class Outcome(Message, tag="outcome"):
+    """Answer to the command `request`. `id` names what it made (a conversation or run)."""
+
+    request: Number
+    status: Literal["done", "stale", "refused", "failed"]
+    code: Code = ""
+    text: Sentence = ""
+    id: Id | None = None
+
+
+class RunProbes(Message, tag="run-probes"):
+    """The decoys the renderer must fail to reach: made by the host for this question, gone after it."""
+
+    request: Number
+    host_pid: int
+    secret_file: Line
+    home: Line
+    scratch_file: Line
+    tcp_port: int
+    unix_path: Line
+    abstract_name: Line
+    memory_address: int
+    host_descriptor: int
+    key_serial: int
+    other_window: int = 0
+
+
+class Isolation(Message, tag="isolation"):
+    """The self-test page: walls in use, what each probe met, and one sentence on top."""
+
+    level: Literal["walled", "partly", "none"]
+    sentence: Sentence
+    walls: Walls
+    probes: Probes
+    system: Line = ""
+
+
+class Raise(Message, tag="raise"):
+    """Bring the window to the front; `token` is an XDG activation token or empty."""
+
+    token: Line = ""
+
+
+class Close(Message, tag="close"):
+    """The host ends; the renderer closes its window and exits."""
+
+
+HostMessage = (
+    HostHello
+    | Appearance
+    | Conversations
+    | ConversationChanged
+    | ConversationGone
+    | Selected
+    | DraftPiece
+    | RunChanged
+    | Items
+    | ItemAdded
+    | ItemDelta
+    | ItemDone
+    | ItemText
+    | Gap
+    | Notice
+    | NoticeGone
+    | Choices
+    | Connectors
+    | Outcome
+    | RunProbes
+    | Isolation
+    | Raise
+    | Close
+)
+
+
+# --------------------------------------------------------------- renderer to host
+
+
+class RendererHello(Message, tag="hello"):
+    version: int
+    build: Line
+
+
+class Locked(Message, tag="locked"):
+    """Every wall that the renderer raises itself stands; content may come.
+
+    `painted_ns` is CLOCK_MONOTONIC at the first painted frame.
+    """
+
+    walls: Walls
+    painted_ns: Count
+    platform: Line = ""
+
+
+class Ack(Message, tag="ack"):
+    """Frame `frame` was read and reduced; the next one may come."""
+
+    frame: Number
+
+
+class WantConversations(Message, tag="want-conversations"):
+    filter: Line
+    first: Count
+    count: Annotated[int, Meta(ge=1, le=WINDOW_ITEMS)]
+
+
+class WantItems(Message, tag="want-items"):
+    conversation: Id
+    first: Count
+    count: Annotated[int, Meta(ge=1, le=WINDOW_ITEMS)]
+
+
+class WantText(Message, tag="want-text"):
+    conversation: Id
+    item: Id
+    at: Count
+
+
+class Select(Message, tag="select"):
+    request: Number
+    conversation: Id
+
+
+class NewConversation(Message, tag="new"):
+    request: Number
+
+
+class Choose(Message, tag="choose"):
+    request: Number
+    revision: Number
+    choice: Id
+    effort: Line = ""
+
+
+class Piece(Message, tag="piece"):
+    """Text ahead of the next `Send` or `Draft`, in order; at most `SPOOL_BYTES` in all."""
+
+    text: Text
+
+
+class Send(Message, tag="send"):
+    """Enter. `request_id` makes a repeated send the same run; `pieces` is how many `Piece`s precede `text`."""
+
+    request: Number
+    revision: Number
+    request_id: Id
+    text: Text
+    pieces: Annotated[int, Meta(ge=0, le=2048)] = 0
+
+
+class Draft(Message, tag="draft"):
+    """What stands in the composer of `conversation` (None: of the next new one)."""
+
+    conversation: Id | None
+    text: Text
+    pieces: Annotated[int, Meta(ge=0, le=2048)] = 0
+
+
+class Stop(Message, tag="stop"):
+    request: Number
+    revision: Number
+
+
+class Detach(Message, tag="detach"):
+    request: Number
+    revision: Number
+
+
+class Delete(Message, tag="delete"):
+    """A proposal: the trusted dialog asks, the host decides."""
+
+    request: Number
+    revision: Number
+
+
+class AskAgain(Message, tag="ask-again"):
+    """The person wants the last message of an ended run answered once more, as a new run."""
+
+    request: Number
+    revision: Number
+    request_id: Id
+
+
+class AddConnector(Message, tag="add-connector"):
+    """A proposal: name, address and key are typed in the trusted dialog."""
+
+    request: Number
+
+
+class RemoveConnector(Message, tag="remove-connector"):
+    request: Number
+    connector: Id
+
+
+class SetTheme(Message, tag="set-theme"):
+    request: Number
+    theme: Theme
+
+
+class SelfTest(Message, tag="self-test"):
+    request: Number
+
+
+class ProbeResults(Message, tag="probe-results"):
+    request: Number
+    probes: Probes
+
+
+class WindowClosed(Message, tag="window-closed"):
+    """The person closed the window; work goes on."""
+
+
+RendererMessage = (
+    RendererHello
+    | Locked
+    | Ack
+    | WantConversations
+    | WantItems
+    | WantText
+    | Select
+    | NewConversation
+    | Choose
+    | Piece
+    | Send
+    | Draft
+    | Stop
+    | Detach
+    | Delete
+    | AskAgain
+    | AddConnector
+    | RemoveConnector
+    | SetTheme
+    | SelfTest
+    | ProbeResults
+    | WindowClosed
+)
