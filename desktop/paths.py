@@ -1,0 +1,117 @@
+"""Where the program keeps its files.
+
+Owns every path below the data folder and their modes (folders 0700, files 0600, whatever
+the umask). Must not know what the files hold. Standard library only: the host lock is
+taken before the first window is painted.
+"""
+
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+SUN_PATH_BYTES = 108
+"""Room for the path of a Unix socket, with its closing NUL."""
+
+
+def data_dir(override: str | None = None) -> Path:
+    """The data folder: `override` (--data-dir), else REMUDA_HOME, else the system's place."""
+    chosen = override or os.environ.get("REMUDA_HOME")
+    if chosen:
+        return Path(os.path.abspath(os.path.expanduser(chosen)))
+    if sys.platform.startswith("linux"):
+        base = os.environ.get("XDG_DATA_HOME", "")
+        return Path(base if os.path.isabs(base) else os.path.expanduser("~/.local/share")) / "remuda"
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("remuda", appauthor=False))
+
+
+def private_dir(path: Path) -> Path:
+    """Make `path` and its missing parents, each 0700 whatever the umask; tighten it if it is ours and wider."""
+    missing = [p for p in (path, *path.parents) if not p.exists()]
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            continue
+        os.chmod(folder, 0o700)
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & 0o077:
+        os.chmod(path, 0o700)
+    return path
+
+
+class ProfilePaths(NamedTuple):
+    """The files of one profile."""
+
+    data: Path
+    name: str
+
+    @property
+    def root(self) -> Path:
+        return self.data / "profiles" / self.name
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "host.lock"
+
+    @property
+    def store(self) -> Path:
+        return self.root / "profile.sqlite3"
+
+    @property
+    def run(self) -> Path:
+        """Sockets of this start; a 0700 folder."""
+        return self.root / "run"
+
+    @property
+    def logs(self) -> Path:
+        return self.data / "logs"
+
+    def agent(self, agent_id: str) -> Path:
+        """Folder of one agent."""
+        return self.root / "agents" / agent_id
+
+    def agent_store(self, agent_id: str) -> Path:
+        return self.agent(agent_id) / "agent.sqlite3"
+
+    @property
+    def control(self) -> Path:
+        """The control socket; in XDG_RUNTIME_DIR where the profile's own path would not fit."""
+        return socket_path(self.root, "control.sock", self.name)
+
+
+def socket_path(folder: Path, name: str, label: str) -> Path:
+    """A path for a Unix socket that fits `SUN_PATH_BYTES`.
+
+    The fallback lies in a private folder of XDG_RUNTIME_DIR (or of the temporary folder, by uid) and
+    is named after a digest of the full path, so that two data folders never share a socket.
+    """
+    path = folder / name
+    if len(os.fsencode(path)) < SUN_PATH_BYTES:
+        return path
+    import hashlib
+    import tempfile
+
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    base = Path(runtime) if os.path.isabs(runtime) else Path(tempfile.gettempdir())
+    return base / f"remuda-{os.getuid()}" / f"{digest}-{name}"
+
+
+def profile(data: Path, name: str = "personal") -> ProfilePaths:
+    """The paths of profile `name`, its folders made and private.
+
+    Raises:
+        ValueError: a name that is no single plain folder name.
+    """
+    if not name or name.startswith(".") or not all(c.isalnum() or c in "-_ " for c in name) or len(name) > 64:
+        raise ValueError(f"a profile's name is letters, digits, spaces, - and _, at most 64: {name!r}")
+    paths = ProfilePaths(data, name)
+    private_dir(data)
+    private_dir(paths.root)
+    private_dir(paths.run)
+    private_dir(paths.logs)
+    return paths
