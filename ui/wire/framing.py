@@ -111,15 +111,23 @@ class FrameEncoder:
         """Number of the newest frame; 0 before the first."""
         return self._last
 
+    def part(self, message: msgspec.Struct) -> bytes:
+        """One message in bytes, for `join`: who packs frames by size measures it here."""
+        return self._encode(message)
+
     def encode(self, messages: Sequence[msgspec.Struct]) -> bytes:
         """One frame of these messages.
 
         Raises:
             FrameTooLarge: over `max_bytes` or `MAX_MESSAGES`; no number was used up.
         """
-        if not 1 <= len(messages) <= MAX_MESSAGES:
-            raise FrameTooLarge(f"{len(messages)} messages in one frame")
-        body = self._encode(messages)
+        return self.join([self._encode(message) for message in messages])
+
+    def join(self, parts: Sequence[bytes]) -> bytes:
+        """One frame of messages that `part` made; raises as `encode`."""
+        if not 1 <= len(parts) <= MAX_MESSAGES:
+            raise FrameTooLarge(f"{len(parts)} messages in one frame")
+        body = b"[" + b",".join(parts) + b"]"
         if len(body) > self._max_bytes:
             raise FrameTooLarge(f"{len(body)} bytes, {self._max_bytes} allowed")
         self._last += 1

@@ -1,0 +1,29 @@
+"""What a second start does: ask the running host to raise its window. Standard library only."""
+
+import json
+import socket
+import sys
+import time
+from pathlib import Path
+
+PATIENCE_S = 5.0
+"""How long a host that holds the lock may take until its control socket answers."""
+
+
+def raise_window(control: Path, activation_token: str) -> int:
+    """Exit code 0 when the running host took the request, 6 when it does not answer."""
+    deadline = time.monotonic() + PATIENCE_S
+    order = json.dumps({"command": "raise", "arguments": {"token": activation_token[:512]}}).encode() + b"\n"
+    while time.monotonic() < deadline:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(max(0.1, deadline - time.monotonic()))
+                connection.connect(str(control))
+                connection.sendall(order)
+                if connection.makefile("rb").readline():
+                    return 0
+        except OSError:
+            pass
+        time.sleep(0.05)
+    print("remuda: Remuda is running, but it does not answer. Its window could not be raised.", file=sys.stderr)
+    return 6
