@@ -1,0 +1,135 @@
+"""The agents' files, opened on use and closed when they rest.
+
+Owns which agent files of the profile are open. Must not know what is in them. Invariants:
+one open store an agent; a file is closed `REST_S` after its last use, by one timer that is
+armed only while something is open; nothing in use is closed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from desktop.paths import ProfilePaths, private_dir
+from runtime_host.errors import StorageFailedError
+from runtime_host.storage.base import AgentStore, AgentTx
+from runtime_host.storage.sqlite import open_agent_store
+
+T = TypeVar("T")
+
+REST_S = 20.0
+"""How long an agent's file stays open after its last use."""
+
+
+class RestingStore:
+    """An `AgentStore` whose file is open only while it is used.
+
+    A store that failed (disk full, failed fsync) is let go, so that the next use reads the truth from
+    disk anew.
+    """
+
+    def __init__(self, open_store: Callable[[], Awaitable[AgentStore]], rest_s: float) -> None:
+        self._open_store = open_store
+        self._rest_s = rest_s
+        self._store: AgentStore | None = None
+        self._users = 0
+        self._gate = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._closed = False
+        self._generation = 0
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is open now."""
+        return self._store is not None
+
+    async def transact(self, fn: Callable[[AgentTx], T]) -> T:
+        return await self._use(lambda store: store.transact(fn))
+
+    async def read(self, fn: Callable[[AgentTx], T]) -> T:
+        return await self._use(lambda store: store.read(fn))
+
+    async def close(self) -> None:
+        """Close the file now and for good."""
+        self._closed = True
+        await self.rest()
+
+    async def rest(self) -> None:
+        """Close the file if nothing uses it; the next use opens it again."""
+        self._disarm()
+        async with self._gate:
+            if self._users == 0 and self._store is not None:
+                store, self._store = self._store, None
+                await store.close()
+
+    async def _use(self, operation: Callable[[AgentStore], Awaitable[T]]) -> T:
+        self._disarm()
+        self._users += 1
+        try:
+            async with self._gate:
+                if self._closed:
+                    raise StorageFailedError("This agent's file was closed. Start Remuda again to go on.")
+                if self._store is None:
+                    self._store = await self._open_store()
+                    self._generation = self._store.generation
+                store = self._store
+            try:
+                return await operation(store)
+            except StorageFailedError:
+                if self._store is store:
+                    self._store = None
+                    await store.close()
+                raise
+        finally:
+            self._users -= 1
+            if self._users == 0 and self._store is not None and not self._closed:
+                self._arm()
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._rest_s, self._rest_now)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _rest_now(self) -> None:
+        self._timer = None
+        self._closing = asyncio.get_running_loop().create_task(self.rest())
+
+
+class AgentStores:
+    """The stores of a profile's agents, by agent id."""
+
+    def __init__(self, paths: ProfilePaths, profile_uuid: str, rest_s: float = REST_S) -> None:
+        self._paths = paths
+        self._profile_uuid = profile_uuid
+        self._rest_s = rest_s
+        self._stores: dict[str, RestingStore] = {}
+
+    async def open(self, agent_id: str) -> AgentStore:
+        """The store of an agent; its file is opened at the first use."""
+        store = self._stores.get(agent_id)
+        if store is None:
+
+            async def open_store() -> AgentStore:
+                private_dir(self._paths.agent(agent_id))
+                return await open_agent_store(
+                    self._paths.agent_store(agent_id), profile=self._profile_uuid, agent=agent_id
+                )
+
+            store = self._stores[agent_id] = RestingStore(open_store, self._rest_s)
+        return store
+
+    def open_files(self) -> int:
+        """How many agent files are open now."""
+        return sum(store.is_open for store in self._stores.values())
+
+    async def aclose(self) -> None:
+        for store in self._stores.values():
+            await store.close()
+        self._stores.clear()

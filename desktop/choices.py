@@ -1,0 +1,125 @@
+"""What the picker offers: every harness, connector and model that a message can go to.
+
+Pure. Owns the ids by which the renderer names a choice and the words that describe one.
+Invariant: the renderer sends an id of a list the host made; harness, connector and model
+are looked up here and never taken from it.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from runtime_host.connectors.base import Connector
+from runtime_host.definitions import ExecutionBinding, ReasoningConfig
+
+NATIVE = "native.agent"
+BUILTIN_CONNECTOR = "builtin"
+BUILTIN_MODEL = "SmolLM2-135M-Instruct"
+
+HARNESS_NAMES = {NATIVE: "Remuda"}
+
+
+class Choice(NamedTuple):
+    """A harness with a connector and a model."""
+
+    driver: str
+    connector: str
+    model: str
+    vendor: str
+    efforts: tuple[str, ...] = ()
+    available: bool = True
+    unavailable_because: str = ""
+
+    @property
+    def choice_id(self) -> str:
+        """The same for the same choice, at every start; tells nothing."""
+        key = "\x00".join((self.driver, self.connector, self.model))
+        return "h" + hashlib.sha256(key.encode()).hexdigest()[:24]
+
+    @property
+    def harness_name(self) -> str:
+        return HARNESS_NAMES.get(self.driver, self.driver)
+
+    @property
+    def runs(self) -> str:
+        return "on this computer" if self.vendor == "builtin" else "on this computer, its model at the server"
+
+    @property
+    def touches(self) -> str:
+        return "nothing"
+
+    @property
+    def bills(self) -> str:
+        return "nobody" if self.vendor == "builtin" else "your key"
+
+    @property
+    def note(self) -> str:
+        if not self.available:
+            return self.unavailable_because
+        if self.vendor == "builtin":
+            return (
+                "A tiny model that runs on this computer without a network. It shows how Remuda works; "
+                "what it says is often wrong."
+            )
+        return ""
+
+    def sentence(self, effort: str = "") -> str:
+        """The header's quiet line: harness, model, effort, what it may touch."""
+        model = "tiny model on this computer" if self.vendor == "builtin" else f"{self.model} at {self.connector}"
+        return " · ".join(part for part in (self.harness_name, model, effort, "touches nothing") if part)
+
+    def execution(self, effort: str = "") -> ExecutionBinding:
+        """The binding a session is opened with."""
+        reasoning = ReasoningConfig.model_validate({"effort": effort}) if effort else None
+        return ExecutionBinding(driver=self.driver, connector=self.connector, model=self.model, reasoning=reasoning)
+
+    def record(self, effort: str = "") -> dict[str, Any]:
+        """What a conversation keeps of its choice."""
+        return {"driver": self.driver, "connector": self.connector, "model": self.model, "effort": effort}
+
+
+class ChoiceBook:
+    """All choices there are now, by id and in the order they are offered."""
+
+    def __init__(self, connectors: Iterable[Connector], builtin_missing: str | None) -> None:
+        """`builtin_missing` says why the built-in model cannot be used; None when it can."""
+        self._choices: dict[str, Choice] = {}
+        for connector in connectors:
+            for model in connector.models:
+                self._add(Choice(NATIVE, connector.name, model, connector.vendor))
+        self._add(
+            Choice(
+                NATIVE,
+                BUILTIN_CONNECTOR,
+                BUILTIN_MODEL,
+                "builtin",
+                available=builtin_missing is None,
+                unavailable_because=builtin_missing or "",
+            )
+        )
+
+    def _add(self, choice: Choice) -> None:
+        self._choices[choice.choice_id] = choice
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self._choices.values())
+
+    def get(self, choice_id: str) -> Choice | None:
+        return self._choices.get(choice_id)
+
+    def find(self, record: dict[str, Any] | None) -> Choice | None:
+        """The choice that a conversation kept, if it is still offered."""
+        if record is None:
+            return None
+        for choice in self._choices.values():
+            if (choice.driver, choice.connector, choice.model) == (
+                record.get("driver"),
+                record.get("connector"),
+                record.get("model"),
+            ):
+                return choice
+        return None
+
+    def default(self) -> Choice | None:
+        """What a new conversation starts with: the newest connector's first model, else the built-in one."""
+        return next((choice for choice in self._choices.values() if choice.available), None)

@@ -1,0 +1,183 @@
+"""The control socket: how another `remuda` of the same person talks to the running host.
+
+Owns the 0600 Unix socket and who may speak on it: the peer's uid is checked, and a process
+that runs below a guard (a harness and what it started) is refused. Must not know what the
+orders do. One connection carries one order: a JSON line in, JSON lines out, the last of
+which has the key `done`. No secret and no approval crosses it, in either direction.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import struct
+from collections.abc import AsyncGenerator, Awaitable, Callable, Set
+from pathlib import Path
+from typing import Any
+
+from desktop.paths import private_dir
+
+log = logging.getLogger("remuda.control")
+
+ORDER_BYTES = 8 * 1024 * 1024
+"""Most bytes of one order."""
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Perform = Callable[[str, dict[str, Any], Send, asyncio.Event], Awaitable[int]]
+"""Carries out an order, sends its lines, returns the exit code. The event is set when the other side
+wants the work stopped; when it merely leaves, the task is cancelled and work goes on by itself."""
+
+
+class ControlServer:
+    """Listens while the host lives."""
+
+    def __init__(self, path: Path, perform: Perform, guard_pids: Callable[[], Set[int]]) -> None:
+        self._path = path
+        self._perform = perform
+        self._guard_pids = guard_pids
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Begin to listen. The caller holds the host lock, so a socket file that lies there is a dead host's."""
+        private_dir(self._path.parent)
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(self._path))
+        finally:
+            os.umask(before)
+        listener.setblocking(False)
+        self._server = await asyncio.start_unix_server(self._connected, sock=listener, limit=ORDER_BYTES)
+
+    async def aclose(self) -> None:
+        """End every connection, stop listening and take the socket file away."""
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            # The peer left, or the host ends; either way this connection is over.
+            pass
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def send(line: dict[str, Any]) -> None:
+            writer.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+            await writer.drain()
+
+        refusal = self._refusal(writer.get_extra_info("socket"))
+        if refusal is not None:
+            log.warning("control connection refused: %s", refusal)
+            await send({"error": {"code": "CONTROL_REFUSED", "message": refusal}, "done": 6})
+            return
+        try:
+            order = json.loads(await reader.readline())
+            command, arguments = str(order["command"]), dict(order.get("arguments", {}))
+        except (ValueError, KeyError, TypeError, asyncio.LimitOverrunError):
+            await send({"error": {"code": "CONTROL_MALFORMED", "message": "This is no order."}, "done": 2})
+            return
+        stop = asyncio.Event()
+        work = asyncio.ensure_future(self._perform(command, arguments, send, stop))
+        # A further line asks to stop; the end of the stream means that nobody listens any more.
+        gone = asyncio.ensure_future(reader.readline())
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() and gone.result():
+                stop.set()
+                await work
+            if work.done():
+                await send({"done": work.result()})
+        finally:
+            gone.cancel()
+            work.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
+
+    def _refusal(self, connection: Any) -> str | None:
+        if not hasattr(socket, "SO_PEERCRED"):
+            return None
+        pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if uid != os.getuid():
+            return "The other side is another user."
+        if ancestors(pid) & set(self._guard_pids()):
+            return "A harness, or what it started, may not steer Remuda."
+        return None
+
+
+def ancestors(pid: int) -> set[int]:
+    """A process and those it descends from, as far as the system tells."""
+    chain: set[int] = set()
+    while pid > 1 and pid not in chain:
+        chain.add(pid)
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        except OSError:
+            break
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return chain
+
+
+class HostSilentError(Exception):
+    """A host holds the profile's lock but does not answer on its control socket."""
+
+
+async def ask(
+    path: Path, command: str, arguments: dict[str, Any], stop: asyncio.Event
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Give the running host an order; yields the lines of its answer, the last with the key `done`.
+
+    Setting `stop` asks the host to stop the work; its lines go on until it has.
+
+    Raises:
+        HostSilentError: nobody answers, or the answer breaks off.
+    """
+    try:
+        reader, writer = await asyncio.wait_for(
+            asyncio.open_unix_connection(str(path), limit=ORDER_BYTES), timeout=5.0
+        )
+    except (OSError, asyncio.TimeoutError) as fault:
+        raise HostSilentError(str(fault)) from fault
+    passing: asyncio.Future[None] | None = None
+    try:
+        writer.write(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n")
+        await writer.drain()
+
+        async def pass_stop_on() -> None:
+            await stop.wait()
+            writer.write(b'"stop"\n')
+            await writer.drain()
+
+        passing = asyncio.ensure_future(pass_stop_on())
+        while line := await reader.readline():
+            answer: dict[str, Any] = json.loads(line)
+            yield answer
+            if "done" in answer:
+                return
+        raise HostSilentError("the answer broke off")
+    except (OSError, ValueError) as fault:
+        raise HostSilentError(str(fault)) from fault
+    finally:
+        if passing is not None:
+            passing.cancel()
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

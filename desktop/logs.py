@@ -1,0 +1,58 @@
+"""Logs: one rotated file, private, redacted.
+
+Owns where log lines go. Invariants: a line has passed the redactor before it is written, its
+traceback included; the file is 0600 and at most `KEEP` + 1 files of `FILE_BYTES` exist; lines are
+facts about the program, never the text of a conversation.
+"""
+
+import logging
+import logging.handlers
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+FILE_BYTES = 1024 * 1024
+KEEP = 3
+LINE_CHARS = 4_000
+
+
+class RedactingFormatter(logging.Formatter):
+    """Formats, cuts, makes one line of it, and passes it through the redactor."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        whole = self._redact(super().format(record))
+        if len(whole) > LINE_CHARS:
+            whole = whole[:LINE_CHARS] + "…"
+        return whole.replace("\n", "\n    ")
+
+
+class _PrivateRotatingFileHandler(logging.handlers.RotatingFileHandler):
+    def _open(self):  # type: ignore[no-untyped-def]
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.fchmod(descriptor, 0o600)
+        return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
+
+
+def start(folder: Path, redact: Callable[[str], str]) -> logging.Handler:
+    """Send the program's log lines to `folder`/host.log; returns the handler, for `stop`."""
+    handler = _PrivateRotatingFileHandler(
+        folder / "host.log", maxBytes=FILE_BYTES, backupCount=KEEP, encoding="utf-8", delay=True
+    )
+    handler.setFormatter(RedactingFormatter(redact))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    logging.getLogger("remuda").setLevel(logging.INFO)
+    # HTTP libraries log whole addresses and headers at their lower levels.
+    for chatty in ("httpx2", "httpcore2", "openai", "anthropic", "asyncio"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    return handler
+
+
+def stop(handler: logging.Handler) -> None:
+    """Write no more to this handler's file."""
+    logging.getLogger().removeHandler(handler)
+    handler.close()
