@@ -1,0 +1,188 @@
+"""Keeps secrets out of everything that is published: events, results, logs.
+
+Owns the forms in which a secret may appear in text and the masking of them. Must not know where
+secrets come from or where text goes. Invariants: once a secret is added no form of it passes whole,
+however the text was split; text that holds none passes unchanged, and completely once flushed.
+
+A masked form is the secret itself, as JSON writes it, percent-encoded, in hex, or inside base64 at
+any alignment (`Basic` and `Bearer` headers are base64 of more than the secret). An end of text that
+breaks off inside a form is masked too when it shows at least `TELLING_CHARS` of it or at least half.
+"""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+MASK = "[redacted]"
+SHORTEST_SECRET_CHARS = 8
+"""A shorter text cannot be told from ordinary words, so it is refused as a secret."""
+TELLING_CHARS = 16
+"""Longer than the public beginnings of keys (`sk-ant-api03-`), so those stay readable."""
+
+
+class SecretTooShortError(ValueError):
+    """The text is too short to be masked without masking ordinary words as well."""
+
+
+class Redactor:
+    """Every secret handed out, and the masking of all their forms.
+
+    Secrets may be added while streams are open; they hold from the next piece on.
+    """
+
+    def __init__(self) -> None:
+        self._forms_of: dict[str, tuple[str, ...]] = {}
+        self._forms: tuple[str, ...] = ()
+        self._by_first: dict[str, tuple[str, ...]] = {}
+        self._longest = 0
+
+    def add(self, secret: str) -> None:
+        """Mask `secret` from now on.
+
+        Raises:
+            SecretTooShortError: fewer than `SHORTEST_SECRET_CHARS` characters.
+        """
+        if len(secret) < SHORTEST_SECRET_CHARS:
+            raise SecretTooShortError(f"a secret needs at least {SHORTEST_SECRET_CHARS} characters to be masked")
+        if secret not in self._forms_of:
+            self._forms_of[secret] = _forms(secret)
+            self._index()
+
+    def remove(self, secret: str) -> None:
+        """Forget a secret that opens nothing any more."""
+        if self._forms_of.pop(secret, None) is not None:
+            self._index()
+
+    def text(self, text: str) -> str:
+        """`text` with every form of every secret masked."""
+        if not self._forms:
+            return text
+        stream = StreamRedactor(self)
+        return stream.feed(text) + stream.flush()
+
+    def value(self, value: Any) -> Any:
+        """A JSON value with every string in it masked, keys included."""
+        if not self._forms:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.value(key): self.value(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if isinstance(value, tuple):
+            return tuple(self.value(item) for item in value)
+        return value
+
+    def stream(self) -> "StreamRedactor":
+        """Masks one text that arrives in pieces."""
+        return StreamRedactor(self)
+
+    def _index(self) -> None:
+        forms = {form for forms in self._forms_of.values() for form in forms}
+        by_first: dict[str, list[str]] = {}
+        for form in forms:
+            by_first.setdefault(form[0], []).append(form)
+        self._forms = tuple(forms)
+        self._by_first = {first: tuple(some) for first, some in by_first.items()}
+        self._longest = max(map(len, forms), default=0)
+
+    def _matches(self, text: str) -> Iterator[tuple[int, int]]:
+        for form in self._forms:
+            start = text.find(form)
+            while start >= 0:
+                yield start, start + len(form)
+                start = text.find(form, start + 1)
+
+    def _open_ends(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where ends of `text` start that may yet grow into a form, longest first, each with that form's length."""
+        for start in range(max(0, len(text) - self._longest + 1), len(text)):
+            some = self._by_first.get(text[start])
+            if some:
+                end = text[start:]
+                grown = [len(form) for form in some if len(form) > len(end) and form.startswith(end)]
+                if grown:
+                    yield start, min(grown)
+
+
+class StreamRedactor:
+    """Masks a text fed in pieces; holds back only an end that may yet become a secret."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+        # How much of the beginning of `_held` lies inside a secret whose mask has been given out.
+        self._covered = 0
+
+    def feed(self, chunk: str) -> str:
+        """What of the text so far may be shown and was not yet."""
+        if not self._held and not self._redactor._forms:
+            return chunk
+        text = self._held + chunk
+        hold, _ = next(self._redactor._open_ends(text), (len(text), 0))
+        return self._give(text, hold)
+
+    def flush(self) -> str:
+        """The rest, at the end of the text. An unfinished secret is masked when it tells too much."""
+        text = self._held
+        for start, whole in self._redactor._open_ends(text):
+            shown = len(text) - start
+            if shown >= TELLING_CHARS or (shown >= SHORTEST_SECRET_CHARS and shown * 2 >= whole):
+                return self._give(text, len(text), unfinished=start)
+        return self._give(text, len(text))
+
+    def _give(self, text: str, hold: int, unfinished: int | None = None) -> str:
+        spans = list(self._redactor._matches(text))
+        if self._covered:
+            spans.append((0, self._covered))
+        if unfinished is not None:
+            spans.append((unfinished, len(text)))
+        if not spans:
+            self._held = text[hold:]
+            return text[:hold]
+        spans.sort()
+        pieces: list[str] = []
+        at = 0
+        covered = 0
+        for start, end in spans:
+            if start >= hold:
+                # Lies whole inside what is held back, and is found there again.
+                break
+            if start >= at and not (start == 0 and self._covered):
+                pieces.append(text[at:start])
+                pieces.append(MASK)
+            at = max(at, end)
+        if at < hold:
+            pieces.append(text[at:hold])
+        elif at > hold:
+            covered = at - hold
+        self._held = text[hold:]
+        self._covered = covered
+        return "".join(pieces)
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    raw = secret.encode("utf-8", "surrogatepass")
+    percent = quote(raw, safe="")
+    forms = {
+        secret,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        json.dumps(secret)[1:-1].replace("/", "\\/"),
+        percent,
+        percent.lower() if "%" in percent else percent,
+        quote(raw),
+        quote_plus(raw),
+        raw.hex(),
+        raw.hex().upper(),
+    }
+    for lead in range(3):
+        # Only the characters that the secret alone decides, whatever stands before and after it.
+        first = -(-lead * 8 // 6)
+        last = (lead + len(raw)) * 8 // 6
+        padded = b"\0" * lead + raw + b"\0\0"
+        forms.add(base64.b64encode(padded).decode()[first:last])
+        forms.add(base64.urlsafe_b64encode(padded).decode()[first:last])
+    return tuple(forms)
