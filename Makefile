@@ -1,0 +1,60 @@
+# Everything a person or a machine does with this tree. Needs make and Python 3.11-3.13; the rest
+# is brought by packaging/scripts/prepare (system libraries through apt-get, packages by hashed locks).
+#
+#   make run            the app            make run ARGS="doctor --json"   any other command line
+#   make test           check, then every test in a session of its own (display, bus, key store, home)
+#   make test ARGS="tests/unit -k wire"
+#   make check          format, lint, types, import contracts
+#   make soak           the long loops     make bench ARGS="start --plant slow"
+.DEFAULT_GOAL := help
+.PHONY: help install run test check soak bench screenshots lock clean
+
+SHELL := /bin/sh
+ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
+BIN := $(ROOT).venv/bin
+PREPARE := $(ROOT)packaging/scripts/prepare
+# Tests and benchmarks never see the session they are started from.
+SESSION := $(BIN)/python $(ROOT)packaging/scripts/session.py --
+ARGS ?=
+
+help:
+	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
+
+install:
+	@$(PREPARE) app
+
+run:
+	@if [ -z '$(strip $(value ARGS))' ] && [ -z "$$DISPLAY" ] && [ -z "$$WAYLAND_DISPLAY" ]; then \
+	    echo "remuda: there is no display here (neither WAYLAND_DISPLAY nor DISPLAY is set). Start it from a desktop session," >&2; \
+	    echo "        or use the command line: make run ARGS='run \"What is the capital of France?\"'" >&2; exit 1; fi
+	@$(PREPARE) app
+	@exec $(BIN)/python -I -m desktop $(ARGS)
+
+check:
+	@$(PREPARE) dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/mypy
+
+test: check
+	$(SESSION) $(BIN)/python -m pytest $(ARGS)
+
+soak:
+	@$(PREPARE) dev
+	$(SESSION) $(BIN)/python -m pytest --soak --hypothesis-profile=soak -o faulthandler_timeout=3600 $(ARGS)
+
+bench:
+	@$(PREPARE) dev
+	$(SESSION) $(BIN)/python -m tests.benchmarks $(if $(ARGS),$(ARGS),start stream idle)
+
+screenshots:
+	@$(PREPARE) dev
+	$(SESSION) $(BIN)/python packaging/scripts/screenshots.py $(ARGS)
+
+lock:
+	@$(ROOT)packaging/scripts/lock.sh
+
+clean:
+	rm -rf .venv build dist artifacts .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
