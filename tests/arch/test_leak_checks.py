@@ -66,7 +66,7 @@ def test_a_leak_fails_the_test_that_made_it(tmp_path: Path) -> None:
         ("test_threads", "threads"),
         ("test_tasks", "tasks"),
     ):
-        assert re.search(rf"ERROR \S+::{test} - Failed: the test left behind {kind}", said), said
+        assert re.search(rf"ERROR at teardown of {test} _+\nthe test left behind {kind}", said), said
     assert "4 passed, 4 errors" in said, said
 
 
