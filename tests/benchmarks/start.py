@@ -1,0 +1,116 @@
+"""From exec to the first painted window: the app against an empty QML window, side by side.
+
+Both are started by the same host code with the same walls (`start_host`), one after the other in turn;
+the empty one twice a round, which is the A/A run.
+"""
+
+import json
+import os
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.benchmarks.gates import Gate, Report, aa_noise, paired_ratio
+from tests.benchmarks.options import Options
+
+LIMIT = 1.3
+PATIENCE_S = 60.0
+
+
+class NoWindow(Exception):
+    """A start that painted nothing; the message says what the host said."""
+
+
+def descendants(root: int) -> set[int]:
+    """Processes below `root`."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                stat = Path("/proc", entry, "stat").read_text("utf-8", "replace")
+            except OSError:
+                continue
+            parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
+    below: set[int] = set()
+    while new := {pid for pid, parent in parents.items() if (parent == root or parent in below) and pid not in below}:
+        below |= new
+    return below
+
+
+def end(host: subprocess.Popen[bytes]) -> None:
+    """End a host and everything it started."""
+    below = descendants(host.pid)
+    host.send_signal(signal.SIGTERM)
+    try:
+        host.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        below |= descendants(host.pid)
+        host.kill()
+        host.wait()
+    deadline = time.monotonic() + 5
+    while (left := {pid for pid in below if Path("/proc", str(pid)).exists()}) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for pid in left:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def start_once(kind: str, *, slow: bool = False) -> tuple[float, list[str]]:
+    """Seconds from exec to the first painted frame, and the provider SDKs the host had loaded by then."""
+    reading, writing = os.pipe()
+    with tempfile.TemporaryDirectory(prefix="b") as folder, open(f"{folder}/said", "w+b") as said:
+        command = [sys.executable, "-I", "-m", "tests.benchmarks.start_host", kind, str(writing), f"{folder}/data"]
+        command += ["--slow"] * slow
+        started_ns = time.monotonic_ns()
+        host = subprocess.Popen(command, pass_fds=(writing,), stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        os.close(writing)
+        try:
+            with os.fdopen(reading, "rb") as answers:
+                line = answers.readline() if select.select([answers], [], [], PATIENCE_S)[0] else b""
+        finally:
+            end(host)
+        if not line:
+            said.seek(0)
+            raise NoWindow(
+                f"{kind}: no window was painted. The host said: {said.read().decode('utf-8', 'replace')[-2_000:]}"
+            )
+    answer = json.loads(line)
+    return (answer["painted_ns"] - started_ns) / 1e9, answer["sdks"]
+
+
+def run(options: Options) -> Report:
+    """Interleave `options.rounds` rounds of app, empty window, empty window again."""
+    slow = options.plant == "slow"
+    app: list[float] = []
+    first: list[float] = []
+    second: list[float] = []
+    sdks: set[str] = set()
+    for number in range(-1, options.rounds):
+        took_app, loaded = start_once("app", slow=slow)
+        took_first = start_once("empty")[0]
+        took_second = start_once("empty")[0]
+        if number < 0:
+            continue  # the first round fills the page cache
+        sdks.update(loaded)
+        app.append(took_app)
+        first.append(took_first)
+        second.append(took_second)
+    base = [(a + b) / 2 for a, b in zip(first, second, strict=True)]
+    return Report(
+        "start, exec to first painted window",
+        [
+            Gate("app against an empty window", paired_ratio(app, base), LIMIT, aa_noise(first, second)),
+            Gate("provider SDKs loaded before it", len(sdks), 0, unit="modules"),
+        ],
+        [
+            f"app {statistics.median(app) * 1e3:.0f} ms, empty window {statistics.median(base) * 1e3:.0f} ms"
+            f" (medians of {options.rounds}; best {min(app) * 1e3:.0f} and {min(base) * 1e3:.0f} ms)"
+        ],
+    )
