@@ -1,0 +1,23 @@
+"""Named credentials and the rules of transport to the servers behind them."""
+
+from runtime_host.connectors.base import (
+    BUILTIN_CONNECTOR,
+    Access,
+    BuiltinSource,
+    Connector,
+    ConnectorRegistry,
+    Endpoint,
+    SecretRef,
+)
+from runtime_host.connectors.base_url import checked_base_url
+
+__all__ = [
+    "BUILTIN_CONNECTOR",
+    "Access",
+    "BuiltinSource",
+    "Connector",
+    "ConnectorRegistry",
+    "Endpoint",
+    "SecretRef",
+    "checked_base_url",
+]

@@ -1,11 +1,12 @@
 """Secrets never pass, whatever the split; everything else passes unchanged."""
 
 import base64
+import itertools
 import json
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from runtime_host.redaction import MASK, Redactor, SecretTooShortError
@@ -24,7 +25,7 @@ def redactor(*keys: str) -> Redactor:
 
 def cut(text: str, at: list[int]) -> list[str]:
     edges = sorted({0, len(text), *(point % (len(text) + 1) for point in at)})
-    return [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [text[start:end] for start, end in itertools.pairwise(edges)]
 
 
 def through(made: Redactor, pieces: list[str]) -> str:
@@ -52,18 +53,19 @@ def leaked_chars(shown: str, key: str, size: int = 8) -> list[str]:
 )
 def test_every_form_of_a_secret_is_masked(form: str) -> None:
     shown = redactor(KEY).text(f"before {form} after")
-    assert shown.startswith("before ") and shown.endswith(" after") and MASK in shown
+    assert shown.startswith("before ")
+    assert shown.endswith(" after")
+    assert MASK in shown
     around = 10  # base64 of what stood before the secret stays readable: `Bearer ` here
     assert not leaked_chars(shown, form[around:])
 
 
 @given(key=secrets, before=texts, after=texts, at=st.lists(st.integers(0, 10_000), max_size=12))
 def test_no_split_leaks_a_piece_of_the_secret(key: str, before: str, after: str, at: list[int]) -> None:
+    assume(not leaked_chars(f"{before}\0{after}", key))
     shown = through(redactor(key), cut(before + key + after, at))
-    rest = shown.replace(MASK, "")
     assert MASK in shown
-    if not leaked_chars(before + "\0" + after, key):
-        assert not leaked_chars(rest, key) or leaked_chars(before + after, key)
+    assert not any(leaked_chars(part, key) for part in shown.split(MASK))
 
 
 @given(at=st.lists(st.integers(0, 10_000), max_size=30), text=st.text(alphabet="sk-canary3f9ABC ", max_size=80))

@@ -1,0 +1,1 @@
+"""How models are spoken to, one module for each kind of API; their SDKs are imported on first use only."""
