@@ -45,7 +45,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A run. `result` is the JSON of `AgentResult` once it has ended; `sequence_mark` is a number no event has passed."""
+    """A run. `result` is the JSON of `AgentResult` once it has ended; no event has passed `sequence_mark`."""
 
     run_id: str
     session_id: str
@@ -127,7 +127,9 @@ class AgentTx(Protocol):
         """Checkpoint of an open item: append to its text, which now has `at_chars` characters."""
         ...
 
-    def finish_item(self, item_id: str, *, state: ItemState, text: str | None, code: str = "", detail: str = "") -> None:
+    def finish_item(
+        self, item_id: str, *, state: ItemState, text: str | None, code: str = "", detail: str = ""
+    ) -> None:
         """Close an item. With `text`, that replaces what checkpoints had appended."""
         ...
 

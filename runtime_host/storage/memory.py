@@ -1,0 +1,264 @@
+"""The store of one agent in memory: for tests and for agents that are to leave nothing behind.
+
+Owns plain dictionaries and an undo list. Must not touch a disk or a thread. Invariant: callers notice
+no difference from the SQLite store except that nothing survives `close()`; a transaction that raises
+leaves everything, orders included, as it was.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from runtime_host.errors import StorageError
+from runtime_host.storage.base import (
+    OPEN_PHASES,
+    AgentTx,
+    ItemHead,
+    ItemRecord,
+    ItemState,
+    RequestRecord,
+    RunRecord,
+    SessionRecord,
+)
+from runtime_host.storage.common import from_json, request_conflict, storable, to_json
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MISSING: Final[Any] = object()
+
+
+class MemoryAgentStore:
+    """An `AgentStore` that lives as long as this object."""
+
+    def __init__(self) -> None:
+        self._tables = _Tables()
+        self._closed = False
+
+    @property
+    def generation(self) -> int:
+        return 1
+
+    async def transact(self, fn: Callable[[AgentTx], T]) -> T:
+        return self._run(fn, writable=True)
+
+    async def read(self, fn: Callable[[AgentTx], T]) -> T:
+        return self._run(fn, writable=False)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._tables = _Tables()
+
+    def _run(self, fn: Callable[[AgentTx], T], *, writable: bool) -> T:
+        if self._closed:
+            raise StorageError("The store is closed.", code="STORAGE_CLOSED")
+        tx = _MemoryTx(self._tables, writable=writable)
+        try:
+            return fn(tx)
+        except BaseException:
+            tx.undo()
+            raise
+
+
+class _Tables:
+    """Records with their place in the order of admission. JSON is kept as text, so that no caller shares it."""
+
+    def __init__(self) -> None:
+        self.order = itertools.count()
+        self.sessions: dict[str, tuple[int, str]] = {}
+        self.requests: dict[tuple[str, str], RequestRecord] = {}
+        self.runs: dict[str, tuple[int, str]] = {}
+        self.items: dict[str, ItemRecord] = {}
+        self.positions: dict[tuple[str, int], str] = {}
+        self.counts: dict[str, int] = {}
+        self.facts: dict[str, str] = {}
+
+
+class _MemoryTx:
+    def __init__(self, tables: _Tables, *, writable: bool) -> None:
+        self._tables = tables
+        self._writable = writable
+        self._undo: list[Callable[[], None]] = []
+
+    def undo(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _set(self, table: dict[K, V], key: K, value: V) -> None:
+        """Set, or with `_MISSING` remove, remembering what was there."""
+        if not self._writable:
+            raise StorageError("A read may not write.", code="STORAGE_OPERATION")
+        before = table.get(key, _MISSING)
+        self._undo.append(lambda: _put(table, key, before))
+        _put(table, key, value)
+
+    # sessions
+
+    def put_session(self, record: SessionRecord) -> None:
+        order, _ = self._tables.sessions.get(record.session_id) or (next(self._tables.order), "")
+        self._set(self._tables.sessions, record.session_id, (order, to_json(msgspec.to_builtins(record))))
+
+    def session(self, session_id: str) -> SessionRecord | None:
+        kept = self._tables.sessions.get(session_id)
+        return None if kept is None else SessionRecord(**from_json(kept[1]))
+
+    def sessions(self) -> list[SessionRecord]:
+        return [SessionRecord(**from_json(text)) for _, text in sorted(self._tables.sessions.values())]
+
+    def delete_session(self, session_id: str) -> None:
+        tables = self._tables
+        self._set(tables.sessions, session_id, _MISSING)
+        self._set(tables.counts, session_id, _MISSING)
+        for request in [key for key in tables.requests if key[0] == session_id]:
+            self._set(tables.requests, request, _MISSING)
+        for run in self.runs(session_id):
+            self._set(tables.runs, run.run_id, _MISSING)
+        for position in [key for key in tables.positions if key[0] == session_id]:
+            self._set(tables.items, tables.positions[position], _MISSING)
+            self._set(tables.positions, position, _MISSING)
+
+    # requests
+
+    def put_request(self, record: RequestRecord) -> None:
+        known = self.request(record.session_id, record.request_id)
+        if known is None:
+            self._require_session(record.session_id)
+            self._set(self._tables.requests, (record.session_id, record.request_id), record)
+        elif known.digest != record.digest:
+            raise request_conflict(record)
+
+    def request(self, session_id: str, request_id: str) -> RequestRecord | None:
+        return self._tables.requests.get((session_id, request_id))
+
+    def count_requests(self, session_id: str) -> int:
+        return sum(key[0] == session_id for key in self._tables.requests)
+
+    # runs
+
+    def put_run(self, record: RunRecord) -> None:
+        self._require_session(record.session_id)
+        known = self.run(record.run_id)
+        if known is not None and known.session_id != record.session_id:
+            raise ValueError(f"run {record.run_id} belongs to another session")
+        order, _ = self._tables.runs.get(record.run_id) or (next(self._tables.order), "")
+        self._set(self._tables.runs, record.run_id, (order, to_json(msgspec.to_builtins(record))))
+
+    def run(self, run_id: str) -> RunRecord | None:
+        kept = self._tables.runs.get(run_id)
+        return None if kept is None else RunRecord(**from_json(kept[1]))
+
+    def runs(self, session_id: str) -> list[RunRecord]:
+        return [run for run in self._all_runs() if run.session_id == session_id]
+
+    def open_runs(self) -> list[RunRecord]:
+        return [run for run in self._all_runs() if run.phase in OPEN_PHASES]
+
+    # items
+
+    def add_item(self, record: ItemRecord) -> None:
+        self._require_session(record.session_id)
+        if record.position != (expected := self.count_items(record.session_id)):
+            raise ValueError(f"the next item of the session has position {expected}, not {record.position}")
+        if record.item_id in self._tables.items:
+            raise ValueError(f"item {record.item_id} is there already")
+        self._put_item(record)
+        self._set(self._tables.positions, (record.session_id, record.position), record.item_id)
+        self._set(self._tables.counts, record.session_id, record.position + 1)
+
+    def append_text(self, item_id: str, at_chars: int, text: str) -> None:
+        item = self._item(item_id)
+        if item.state != "open":
+            raise ValueError(f"item {item_id} is closed")
+        if at_chars != len(item.text):
+            raise ValueError(f"item {item_id} has {len(item.text)} characters, not {at_chars}")
+        self._put_item(msgspec.structs.replace(item, text=item.text + text))
+
+    def finish_item(
+        self, item_id: str, *, state: ItemState, text: str | None, code: str = "", detail: str = ""
+    ) -> None:
+        item = self._item(item_id)
+        whole = item.text if text is None else text
+        self._put_item(msgspec.structs.replace(item, state=state, text=whole, code=code, detail=detail))
+
+    def item(self, item_id: str) -> ItemRecord | None:
+        return self._tables.items.get(item_id)
+
+    def count_items(self, session_id: str) -> int:
+        return self._tables.counts.get(session_id, 0)
+
+    def items(self, session_id: str, first: int, count: int, preview_chars: int) -> list[ItemHead]:
+        return [
+            ItemHead(
+                item.item_id,
+                session_id,
+                item.run_id,
+                item.position,
+                item.kind,
+                item.state,
+                item.text[:preview_chars],
+                len(item.text),
+                item.created_ms,
+                item.code,
+                item.detail,
+            )
+            for item in self._window(session_id, first, first + count if first > 0 else count)
+        ]
+
+    def item_text(self, item_id: str, at_chars: int, count_chars: int) -> str:
+        start = max(at_chars, 0)
+        return self._item(item_id).text[start : max(at_chars + count_chars, start)]
+
+    def messages(self, session_id: str, before_position: int) -> list[ItemRecord]:
+        return [
+            item
+            for item in self._window(session_id, 0, before_position)
+            if item.kind in ("user", "reply") and item.state in ("complete", "stopped")
+        ]
+
+    # facts
+
+    def put_fact(self, key: str, value: Any) -> None:
+        self._set(self._tables.facts, key, to_json(value))
+
+    def fact(self, key: str) -> Any:
+        text = self._tables.facts.get(key)
+        return None if text is None else from_json(text)
+
+    # ---- tables ----
+
+    def _require_session(self, session_id: str) -> None:
+        if session_id not in self._tables.sessions:
+            raise LookupError(f"no session {session_id}")
+
+    def _all_runs(self) -> list[RunRecord]:
+        return [RunRecord(**from_json(text)) for _, text in sorted(self._tables.runs.values())]
+
+    def _item(self, item_id: str) -> ItemRecord:
+        item = self._tables.items.get(item_id)
+        if item is None:
+            raise LookupError(f"no item {item_id}")
+        return item
+
+    def _put_item(self, record: ItemRecord) -> None:
+        self._set(
+            self._tables.items,
+            record.item_id,
+            msgspec.structs.replace(
+                record, text=storable(record.text), code=storable(record.code), detail=storable(record.detail)
+            ),
+        )
+
+    def _window(self, session_id: str, first: int, end: int) -> list[ItemRecord]:
+        tables = self._tables
+        positions = range(max(first, 0), min(end, self.count_items(session_id)))
+        return [tables.items[tables.positions[session_id, position]] for position in positions]
+
+
+def _put(table: dict[K, V], key: K, value: V) -> None:
+    if value is _MISSING:
+        table.pop(key, None)
+    else:
+        table[key] = value

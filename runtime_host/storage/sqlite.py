@@ -1,0 +1,328 @@
+"""The store of one agent in one SQLite file.
+
+Owns the SQL of the agent's tables (`migrations`). Must not know what a driver or a run does. Invariant:
+an item's text is its head followed by its chunks in order, without holes, `size_chars` long.
+
+A window of items costs as much as the window, however long the session: one range of the index on
+(session, position), heads bounded by `HEAD_CHARS`.
+"""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from runtime_host.storage.base import (
+    AgentStore,
+    ItemHead,
+    ItemRecord,
+    ItemState,
+    RequestRecord,
+    RunRecord,
+    SessionRecord,
+)
+from runtime_host.storage.common import from_json, request_conflict, storable, to_json
+from runtime_host.storage.migrations import STEPS
+from runtime_host.storage.sqlite_file import SqliteFile, SqliteTx, StoreFormat
+
+AGENT_FORMAT = StoreFormat(application_id=0x524D4441, migrations=STEPS)  # "RMDA"
+
+HEAD_CHARS = 4096
+"""What an item's own row holds of its text at most: enough for any preview of it."""
+
+CHUNK_CHARS = 65_536
+"""Pieces of a text that is written at once, so that a range of it is read without the rest."""
+
+
+async def open_agent_store(path: Path, *, profile: str, agent: str) -> AgentStore:
+    """Claim and open the agent's file, or make it. Raises as `SqliteFile.open` does."""
+    return await SqliteFile.open(path, AGENT_FORMAT, SqliteAgentTx, profile=profile, agent=agent)
+
+
+class SqliteAgentTx(SqliteTx):
+    """`AgentTx` in SQL."""
+
+    # sessions
+
+    def put_session(self, record: SessionRecord) -> None:
+        self.db.execute(
+            "INSERT INTO sessions (session_id, scope_digest, created_ms, definition, options, driver_state, status)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_id) DO UPDATE SET scope_digest = excluded.scope_digest,"
+            " created_ms = excluded.created_ms, definition = excluded.definition, options = excluded.options,"
+            " driver_state = excluded.driver_state, status = excluded.status",
+            (
+                record.session_id,
+                record.scope_digest,
+                record.created_ms,
+                to_json(record.definition),
+                to_json(record.options),
+                None if record.driver_state is None else to_json(record.driver_state),
+                record.status,
+            ),
+        )
+
+    def session(self, session_id: str) -> SessionRecord | None:
+        row = self.db.execute(f"{_SESSIONS} WHERE session_id = ?", (session_id,)).fetchone()
+        return row and _session(row)
+
+    def sessions(self) -> list[SessionRecord]:
+        return [_session(row) for row in self.db.execute(f"{_SESSIONS} ORDER BY session")]
+
+    def delete_session(self, session_id: str) -> None:
+        self.db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
+        self.erase()
+
+    # requests
+
+    def put_request(self, record: RequestRecord) -> None:
+        known = self.request(record.session_id, record.request_id)
+        if known is None:
+            self.db.execute(
+                "INSERT INTO requests (session, request_id, digest, run_id) VALUES (?, ?, ?, ?)",
+                (self._session(record.session_id), record.request_id, record.digest, record.run_id),
+            )
+        elif known.digest != record.digest:
+            raise request_conflict(record)
+
+    def request(self, session_id: str, request_id: str) -> RequestRecord | None:
+        row = self.db.execute(
+            "SELECT digest, run_id FROM requests JOIN sessions USING (session) WHERE session_id = ? AND request_id = ?",
+            (session_id, request_id),
+        ).fetchone()
+        return row and RequestRecord(session_id=session_id, request_id=request_id, digest=row[0], run_id=row[1])
+
+    def count_requests(self, session_id: str) -> int:
+        return self._number(
+            "SELECT count(*) FROM requests JOIN sessions USING (session) WHERE session_id = ?", session_id
+        )
+
+    # runs
+
+    def put_run(self, record: RunRecord) -> None:
+        written = self.db.execute(
+            "INSERT INTO runs (run_id, session, phase, created_ms, input, sequence_mark, finished_ms, result)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET phase = excluded.phase,"
+            " created_ms = excluded.created_ms, input = excluded.input, sequence_mark = excluded.sequence_mark,"
+            " finished_ms = excluded.finished_ms, result = excluded.result WHERE session = excluded.session",
+            (
+                record.run_id,
+                self._session(record.session_id),
+                record.phase,
+                record.created_ms,
+                to_json(record.input),
+                record.sequence_mark,
+                record.finished_ms,
+                None if record.result is None else to_json(record.result),
+            ),
+        ).rowcount
+        if not written:
+            raise ValueError(f"run {record.run_id} belongs to another session")
+
+    def run(self, run_id: str) -> RunRecord | None:
+        row = self.db.execute(f"{_RUNS} WHERE run_id = ?", (run_id,)).fetchone()
+        return row and _run(row)
+
+    def runs(self, session_id: str) -> list[RunRecord]:
+        return [_run(row) for row in self.db.execute(f"{_RUNS} WHERE session_id = ? ORDER BY run", (session_id,))]
+
+    def open_runs(self) -> list[RunRecord]:
+        rows = self.db.execute(f"{_RUNS} WHERE phase IN ('admitted', 'dispatched') ORDER BY run")
+        return [_run(row) for row in rows]
+
+    # items
+
+    def add_item(self, record: ItemRecord) -> None:
+        session = self._session(record.session_id)
+        if record.position != (expected := self._count_items(session)):
+            raise ValueError(f"the next item of the session has position {expected}, not {record.position}")
+        text = storable(record.text)
+        try:
+            item = self.db.execute(
+                "INSERT INTO items (item_id, session, run_id, position, kind, state, head, size_chars, created_ms,"
+                " code, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    record.item_id,
+                    session,
+                    record.run_id,
+                    record.position,
+                    record.kind,
+                    record.state,
+                    text[:HEAD_CHARS],
+                    len(text),
+                    record.created_ms,
+                    storable(record.code),
+                    storable(record.detail),
+                ),
+            ).lastrowid
+        except sqlite3.IntegrityError as error:
+            raise ValueError(f"item {record.item_id} is there already") from error
+        self._add_chunks(item, text)
+
+    def append_text(self, item_id: str, at_chars: int, text: str) -> None:
+        item, size_chars, state = self._item(item_id)
+        if state != "open":
+            raise ValueError(f"item {item_id} is closed")
+        if at_chars != size_chars:
+            raise ValueError(f"item {item_id} has {size_chars} characters, not {at_chars}")
+        if text:
+            self._add_chunk(item, at_chars, storable(text))
+            self.db.execute("UPDATE items SET size_chars = ? WHERE item = ?", (at_chars + len(text), item))
+
+    def finish_item(
+        self, item_id: str, *, state: ItemState, text: str | None, code: str = "", detail: str = ""
+    ) -> None:
+        item, _, _ = self._item(item_id)
+        self.db.execute(
+            "UPDATE items SET state = ?, code = ?, detail = ? WHERE item = ?",
+            (state, storable(code), storable(detail), item),
+        )
+        if text is not None:
+            text = storable(text)
+            self.db.execute("DELETE FROM chunks WHERE item = ?", (item,))
+            self.db.execute(
+                "UPDATE items SET head = ?, size_chars = ? WHERE item = ?", (text[:HEAD_CHARS], len(text), item)
+            )
+            self._add_chunks(item, text)
+
+    def item(self, item_id: str) -> ItemRecord | None:
+        row = self.db.execute(f"{_ITEMS} WHERE item_id = ?", (item_id,)).fetchone()
+        return row and self._record(row)
+
+    def count_items(self, session_id: str) -> int:
+        row = self.db.execute("SELECT session FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+        return self._count_items(row[0]) if row else 0
+
+    def items(self, session_id: str, first: int, count: int, preview_chars: int) -> list[ItemHead]:
+        rows = self.db.execute(
+            f"{_ITEMS} WHERE session_id = ? AND position >= ? ORDER BY position LIMIT ?",
+            (session_id, first, max(count, 0)),
+        )
+        heads = []
+        for item, item_id, run_id, position, kind, state, head, size_chars, created_ms, code, detail, _ in rows:
+            whole = len(head) >= min(preview_chars, size_chars)
+            text = head[:preview_chars] if whole else self._text(item, head, 0, preview_chars)
+            heads.append(
+                ItemHead(item_id, session_id, run_id, position, kind, state, text, size_chars, created_ms, code, detail)
+            )
+        return heads
+
+    def item_text(self, item_id: str, at_chars: int, count_chars: int) -> str:
+        row = self.db.execute("SELECT item, head FROM items WHERE item_id = ?", (item_id,)).fetchone()
+        if row is None:
+            raise LookupError(f"no item {item_id}")
+        return self._text(row[0], row[1], at_chars, at_chars + count_chars)
+
+    def messages(self, session_id: str, before_position: int) -> list[ItemRecord]:
+        rows = self.db.execute(
+            f"{_ITEMS} WHERE session_id = ? AND position < ? AND kind IN ('user', 'reply')"
+            " AND state IN ('complete', 'stopped') ORDER BY position",
+            (session_id, before_position),
+        )
+        return [self._record(row) for row in rows]
+
+    # facts
+
+    def put_fact(self, key: str, value: Any) -> None:
+        self.db.execute("INSERT OR REPLACE INTO facts (key, value) VALUES (?, ?)", (key, to_json(value)))
+
+    def fact(self, key: str) -> Any:
+        row = self.db.execute("SELECT value FROM facts WHERE key = ?", (key,)).fetchone()
+        return row and from_json(row[0])
+
+    # ---- rows ----
+
+    def _number(self, sql: str, *values: Any) -> int:
+        number: int = self.db.execute(sql, values).fetchone()[0]
+        return number
+
+    def _session(self, session_id: str) -> int:
+        row = self.db.execute("SELECT session FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+        if row is None:
+            raise LookupError(f"no session {session_id}")
+        session: int = row[0]
+        return session
+
+    def _count_items(self, session: int) -> int:
+        # Positions have no holes, so the last one counts them all without walking over them.
+        return self._number("SELECT coalesce(max(position) + 1, 0) FROM items WHERE session = ?", session)
+
+    def _item(self, item_id: str) -> tuple[int, int, ItemState]:
+        row: tuple[int, int, ItemState] | None = self.db.execute(
+            "SELECT item, size_chars, state FROM items WHERE item_id = ?", (item_id,)
+        ).fetchone()
+        if row is None:
+            raise LookupError(f"no item {item_id}")
+        return row
+
+    def _add_chunks(self, item: int | None, text: str) -> None:
+        """The part of a whole text that its head does not hold."""
+        for at_chars in range(HEAD_CHARS, len(text), CHUNK_CHARS):
+            self._add_chunk(item, at_chars, text[at_chars : at_chars + CHUNK_CHARS])
+
+    def _add_chunk(self, item: int | None, at_chars: int, text: str) -> None:
+        self.db.execute("INSERT INTO chunks (item, at_chars, text) VALUES (?, ?, ?)", (item, at_chars, text))
+
+    def _text(self, item: int, head: str, start: int, end: int) -> str:
+        """Characters [start, end) of an item, reading only the chunks that hold them."""
+        start = max(start, 0)
+        parts = [head[start:end]] if start < end else []
+        if len(head) < end:
+            chunks = self.db.execute(
+                "SELECT at_chars, text FROM chunks WHERE item = ?1 AND at_chars < ?3 AND at_chars >= coalesce("
+                "(SELECT max(at_chars) FROM chunks WHERE item = ?1 AND at_chars <= ?2), 0) ORDER BY at_chars",
+                (item, start, end),
+            )
+            parts += [text[max(start - at, 0) : end - at] for at, text in chunks]
+        return "".join(parts)
+
+    def _record(self, row: tuple[Any, ...]) -> ItemRecord:
+        item, item_id, run_id, position, kind, state, head, size_chars, created_ms, code, detail, session_id = row
+        return ItemRecord(
+            item_id=item_id,
+            session_id=session_id,
+            run_id=run_id,
+            position=position,
+            kind=kind,
+            state=state,
+            text=head if len(head) == size_chars else self._text(item, head, 0, size_chars),
+            created_ms=created_ms,
+            code=code,
+            detail=detail,
+        )
+
+
+_SESSIONS = "SELECT session_id, scope_digest, created_ms, definition, options, driver_state, status FROM sessions"
+_RUNS = (
+    "SELECT run_id, session_id, phase, runs.created_ms, input, sequence_mark, finished_ms, result"
+    " FROM runs JOIN sessions USING (session)"
+)
+_ITEMS = (
+    "SELECT item, item_id, run_id, position, kind, state, head, size_chars, items.created_ms, code, detail, session_id"
+    " FROM items JOIN sessions USING (session)"
+)
+
+
+def _session(row: tuple[Any, ...]) -> SessionRecord:
+    session_id, scope_digest, created_ms, definition, options, driver_state, status = row
+    return SessionRecord(
+        session_id=session_id,
+        scope_digest=scope_digest,
+        created_ms=created_ms,
+        definition=from_json(definition),
+        options=from_json(options),
+        driver_state=None if driver_state is None else from_json(driver_state),
+        status=status,
+    )
+
+
+def _run(row: tuple[Any, ...]) -> RunRecord:
+    run_id, session_id, phase, created_ms, given, sequence_mark, finished_ms, result = row
+    return RunRecord(
+        run_id=run_id,
+        session_id=session_id,
+        phase=phase,
+        created_ms=created_ms,
+        input=from_json(given),
+        sequence_mark=sequence_mark,
+        finished_ms=finished_ms,
+        result=None if result is None else from_json(result),
+    )
