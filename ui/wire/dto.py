@@ -113,6 +113,8 @@ class Choice(Part):
     bills: Line = ""
     note: Sentence = ""
     available: bool = True
+    builtin: bool = False
+    """It needs neither key nor network; the first-run page offers it first."""
 
 
 class ConnectorRow(Part):

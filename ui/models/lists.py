@@ -1,0 +1,103 @@
+"""Rows of the short lists: picker, connectors, notices, walls and probes.
+
+Owns their wording. Must not know Qt: the rows are plain maps for a `ListModel`.
+"""
+
+from typing import Any
+
+from ui.store import Store
+from ui.text.visible import one_line, visible
+
+RUNS, TOUCHES, BILLS = "Runs", "Touches", "Bills"
+
+
+def choices(store: Store) -> list[dict[str, Any]]:
+    """The picker, in the host's order; a heading where the harness changes."""
+    chosen = store.selected.choice if store.selected is not None else None
+    rows: list[dict[str, Any]] = []
+    harness = ""
+    for choice in store.choices:
+        name = one_line(choice.harness)
+        badges = [(RUNS, choice.runs), (TOUCHES, choice.touches), (BILLS, choice.bills)]
+        said = [one_line(choice.model), one_line(choice.connector)]
+        said += [f"{word} {one_line(value)}" for word, value in badges if value]
+        rows.append(
+            {
+                "id": choice.id,
+                "heading": name if name != harness else "",
+                "harness": name,
+                "connector": one_line(choice.connector),
+                "model": one_line(choice.model),
+                "efforts": [one_line(effort) for effort in choice.efforts],
+                "effort": store.selected.effort if store.selected is not None and choice.id == chosen else "",
+                "badges": [{"word": word, "value": one_line(value)} for word, value in badges if value],
+                "note": visible(choice.note),
+                "available": choice.available,
+                "chosen": choice.id == chosen,
+                "said": ", ".join([*said, visible(choice.note)]),
+            }
+        )
+        harness = name
+    return rows
+
+
+def connectors(store: Store) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": row.id,
+            "name": one_line(row.name),
+            "vendor": one_line(row.vendor),
+            "address": one_line(row.address),
+            "key": one_line(row.key),
+            "removable": row.removable,
+            "said": f"{one_line(row.name)}, {one_line(row.address)}",
+        }
+        for row in store.connectors
+    ]
+
+
+def notices(store: Store) -> list[dict[str, Any]]:
+    tones = {"info": "elsewhere", "warning": "waiting", "error": "failed"}
+    icons = {"info": "info", "warning": "warning", "error": "failed"}
+    words = {"info": "Note", "warning": "Take note", "error": "Problem"}
+    return [
+        {
+            "id": notice.id,
+            "tone": tones[notice.level],
+            "icon": icons[notice.level],
+            "word": words[notice.level],
+            "words": visible(notice.text),
+            "sticky": notice.sticky,
+            "said": f"{words[notice.level]}: {visible(notice.text)}",
+        }
+        for notice in store.notices.values()
+    ]
+
+
+_WALL_STATES = {"up": ("up", "check", "Stands"), "down": ("failed", "failed", "Down"), "not-applicable": ("done", "incomplete", "Not on this system")}  # fmt: skip
+_VERDICTS = {"blocked": ("up", "check", "Blocked"), "open": ("failed", "failed", "Open"), "not-applicable": ("done", "incomplete", "Not applicable")}  # fmt: skip
+
+
+def isolation(store: Store) -> list[dict[str, Any]]:
+    """Walls, then probes, each under its heading."""
+    report = store.isolation
+    if report is None:
+        return []
+    rows: list[dict[str, Any]] = []
+    for heading, parts in (("Walls", report.walls), ("What was tried from inside this window", report.probes)):
+        for place, part in enumerate(parts):
+            state = part.state if hasattr(part, "state") else part.verdict
+            tone, icon, word = (_WALL_STATES if hasattr(part, "state") else _VERDICTS)[state]
+            name = one_line(part.name)
+            rows.append(
+                {
+                    "heading": heading if place == 0 else "",
+                    "name": name[:1].upper() + name[1:],
+                    "detail": visible(part.detail),
+                    "tone": tone,
+                    "icon": icon,
+                    "word": word,
+                    "said": f"{name}: {word}. {visible(part.detail)}",
+                }
+            )
+    return rows

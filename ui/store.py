@@ -1,0 +1,466 @@
+"""What the window shows, reduced from the host's messages.
+
+Owns the view state and the rules by which each message changes it. Must not know Qt, the
+channel or the clock. Invariants: nothing is shown that the host did not say, but what was
+typed here; typed text leaves the composer only when the host has confirmed the send.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ui.transcript import Transcript
+from ui.wire import dto
+
+Page = Literal["conversation", "selftest"]
+Area = Literal["facts", "conversations", "choices", "connectors", "isolation", "notices", "theme", "composer"]
+
+BUSY: frozenset[str] = frozenset({"admitting", "working", "stopping"})
+
+WORDS: dict[str, str] = {
+    "admitting": "Sending",
+    "working": "Working",
+    "stopping": "Stopping",
+    "waiting": "Waiting for you",
+    "done": "Done",
+    "stopped": "Stopped",
+    "incomplete": "Incomplete",
+    "failed": "Failed",
+    "unknown": "Unknown",
+}
+"""The word of each run state; never without its icon."""
+
+TONES: dict[str, str] = {
+    "admitting": "working",
+    "working": "working",
+    "stopping": "working",
+    "waiting": "waiting",
+    "done": "done",
+    "stopped": "stopped",
+    "incomplete": "stopped",
+    "failed": "failed",
+    "unknown": "unknown",
+}
+"""The colour of each run state, a name of the theme."""
+
+ICONS: dict[str, str] = {**TONES, "incomplete": "incomplete", "done": "check"}
+
+
+@dataclass(slots=True)
+class Pending:
+    """A command the host has not answered."""
+
+    kind: str
+    text: str = ""
+    request_id: str = ""
+    conversation: str | None = None
+
+
+@dataclass(slots=True)
+class Listing:
+    """The sidebar's rows: those that are loaded, by place."""
+
+    filter: str = ""
+    total: int = 0
+    rows: dict[int, dto.ConversationRow] = field(default_factory=dict)
+    known: bool = False
+
+    def place(self, conversation: str) -> int | None:
+        return next((place for place, row in self.rows.items() if row.id == conversation), None)
+
+
+class Store:
+    """The view state. `apply` reduces one message; `changed` tells which areas to draw anew."""
+
+    def __init__(self) -> None:
+        self.changed: set[Area] = set()
+        self.hello: dto.HostHello | None = None
+        self.appearance = dto.Appearance(theme="system", dark=False)
+        self.listing = Listing()
+        self.listing_changes: list[tuple[str, int]] = []
+        self.selected: dto.Selected | None = None
+        self.revision = 0
+        self.run: dto.RunView | None = None
+        self.enter = ""
+        self.transcript = Transcript()
+        self.choices: tuple[dto.Choice, ...] = ()
+        self.connectors: tuple[dto.ConnectorRow, ...] = ()
+        self.notices: dict[str, dto.Notice] = {}
+        self.isolation: dto.Isolation | None = None
+        self.testing = False
+        self.pending: dict[int, Pending] = {}
+        self.typed = ""
+        self.problem = ""
+        self.page: Page = "conversation"
+        self.probes: dto.RunProbes | None = None
+        self.raised: str | None = None
+        self.closed = False
+        self.gap = False
+        self._draft: list[str] = []
+        self._draft_left = 0
+        self._local = 0
+        self._reduce: dict[type[Any], Callable[[Any], None]] = {
+            dto.HostHello: self._hello,
+            dto.Appearance: self._appearance,
+            dto.Conversations: self._conversations,
+            dto.ConversationChanged: self._conversation_changed,
+            dto.ConversationGone: self._conversation_gone,
+            dto.Selected: self._selected,
+            dto.DraftPiece: self._draft_piece,
+            dto.RunChanged: self._run_changed,
+            dto.Items: self._items,
+            dto.ItemAdded: self._item_added,
+            dto.ItemDelta: self._item_delta,
+            dto.ItemDone: self._item_done,
+            dto.ItemText: self._item_text,
+            dto.Gap: self._gap,
+            dto.Notice: self._notice,
+            dto.NoticeGone: self._notice_gone,
+            dto.Choices: self._choices,
+            dto.Connectors: self._connectors,
+            dto.Outcome: self._outcome,
+            dto.RunProbes: self._run_probes,
+            dto.Isolation: self._isolation,
+            dto.Raise: self._raise,
+            dto.Close: self._close,
+        }
+
+    def apply(self, message: dto.HostMessage) -> None:
+        """Reduce one message of the host."""
+        self._reduce[type(message)](message)
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def conversation(self) -> str | None:
+        return self.selected.conversation if self.selected is not None else None
+
+    @property
+    def busy(self) -> bool:
+        return self.run is not None and self.run.state in BUSY
+
+    @property
+    def sending(self) -> bool:
+        return any(pending.kind == "send" for pending in self.pending.values())
+
+    def choice(self) -> dto.Choice | None:
+        wanted = self.selected.choice if self.selected is not None else None
+        return next((choice for choice in self.choices if choice.id == wanted), None)
+
+    def builtin_choice(self) -> dto.Choice | None:
+        """The entry of the picker that needs neither key nor network."""
+        names = {row.name for row in self.connectors if row.vendor == "builtin"}
+        found = [choice for choice in self.choices if choice.builtin or choice.connector in names]
+        return next((choice for choice in found if choice.available), found[0] if found else None)
+
+    def facts(self) -> dict[str, Any]:
+        """What single values the window binds to."""
+        selected, run, choice = self.selected, self.run, self.choice()
+        conversation = self.conversation
+        state = run.state if run is not None else "done"
+        last = self.transcript.last()
+        told = last is not None and last.item.kind == "notice"
+        isolation = self.isolation
+        return {
+            "ready": self.hello is not None and selected is not None,
+            "profile": self.hello.profile if self.hello else "",
+            "theme": self.appearance.theme,
+            "page": self.page,
+            "conversation": conversation or "",
+            "firstRun": selected is not None and conversation is None and choice is None,
+            "empty": selected is not None and selected.total == 0 and self.transcript.total == 0,
+            "title": (selected.title if selected else "") or ("New conversation" if selected else ""),
+            "sentence": selected.sentence if selected else "",
+            "harness": choice.harness if choice else "",
+            "choice": choice.id if choice else "",
+            "effort": selected.effort if selected else "",
+            "enter": self.enter,
+            "runState": state,
+            "runWord": WORDS[state],
+            "runTone": TONES[state],
+            "runIcon": ICONS[state],
+            "runSentence": "" if run is None or (told and not self.busy) else run.sentence,
+            "runVisible": run is not None and (state != "done" or run.can_ask_again),
+            "busy": self.busy,
+            "stopping": state == "stopping",
+            "canAskAgain": run is not None and run.can_ask_again and not self.busy,
+            "sending": self.sending,
+            "problem": self.problem,
+            "filter": self.listing.filter,
+            "conversations": self.listing.total,
+            "listingKnown": self.listing.known,
+            "wallLevel": isolation.level if isolation else "unknown",
+            "wallSentence": isolation.sentence if isolation else "",
+            "wallSystem": isolation.system if isolation else "",
+            "testing": self.testing,
+            "builtin": found.id if (found := self.builtin_choice()) is not None else "",
+            "gap": self.gap,
+        }
+
+    # ------------------------------------------------------------------ what is done here
+
+    def typing(self, text: str) -> None:
+        """The composer holds `text`."""
+        self.typed = text
+        if self.problem:
+            self.problem = ""
+            self.changed.add("facts")
+
+    def expect(self, request: int, pending: Pending) -> None:
+        """Command `request` is on its way."""
+        self.pending[request] = pending
+        if pending.kind == "send":
+            self.problem = ""
+        if pending.kind == "self-test":
+            self.testing = True
+        self.changed.add("facts")
+
+    def show(self, page: Page) -> None:
+        self.page = page
+        self.changed.add("facts")
+
+    def say(self, text: str, level: Literal["info", "warning", "error"] = "warning") -> None:
+        """A sentence of our own over the conversation."""
+        self._local += 1
+        notice = dto.Notice(id=f"local-{self._local}", level=level, code="", text=text)
+        self.notices[notice.id] = notice
+        self.changed.add("notices")
+
+    def dismiss(self, notice: str) -> None:
+        if self.notices.pop(notice, None) is not None:
+            self.changed.add("notices")
+
+    # ------------------------------------------------------------------ messages
+
+    def _hello(self, message: dto.HostHello) -> None:
+        self.hello = message
+        self.appearance = dto.Appearance(
+            theme=message.theme, dark=message.dark, high_contrast=message.high_contrast,
+            reduced_motion=message.reduced_motion, zoom_percent=message.zoom_percent,
+        )  # fmt: skip
+        self.changed |= {"facts", "theme"}
+
+    def _appearance(self, message: dto.Appearance) -> None:
+        self.appearance = message
+        self.changed |= {"facts", "theme"}
+
+    def _conversations(self, message: dto.Conversations) -> None:
+        listing = self.listing
+        if message.filter != listing.filter:
+            return  # an answer to what was typed before
+        if not listing.known or message.total != listing.total:
+            if message.first or not listing.known:
+                listing.rows = {}
+            listing.total = message.total
+            if not message.first:
+                listing.rows = {}
+        listing.known = True
+        for place, row in enumerate(message.rows, message.first):
+            listing.rows[place] = row
+        self.changed |= {"facts", "conversations"}
+
+    def _conversation_changed(self, message: dto.ConversationChanged) -> None:
+        listing, row = self.listing, message.row
+        if not listing.known:
+            return
+        place = listing.place(row.id)
+        if place is None and listing.filter:
+            return
+        rows = [listing.rows[at] for at in sorted(listing.rows) if at != place]
+        fresh = place is None
+        if len(rows) != listing.total - (0 if fresh else 1):
+            rows = self._loaded_front(place)
+        position = sum(1 for other in rows if (other.pinned, other.updated_ms) > (row.pinned, row.updated_ms))
+        if fresh:
+            listing.total += 1
+            self._shift(position, row)
+        elif place is not None:
+            self._move(place, min(position, listing.total - 1), row)
+        if self.selected is not None and self.selected.conversation == row.id:
+            self._retitle(row.title)
+        self.changed |= {"facts", "conversations"}
+
+    def _loaded_front(self, without: int | None) -> list[dto.ConversationRow]:
+        """Rows loaded from the top without a hole."""
+        front: list[dto.ConversationRow] = []
+        for at in range(self.listing.total):
+            if at == without:
+                continue
+            row = self.listing.rows.get(at)
+            if row is None:
+                break
+            front.append(row)
+        return front
+
+    def _shift(self, position: int, row: dto.ConversationRow) -> None:
+        rows = self.listing.rows
+        self.listing.rows = {at + (at >= position): old for at, old in rows.items()}
+        self.listing.rows[position] = row
+
+    def _move(self, place: int, position: int, row: dto.ConversationRow) -> None:
+        rows = dict(self.listing.rows)
+        del rows[place]
+        closed = {at - (at > place): old for at, old in rows.items()}
+        self.listing.rows = {at + (at >= position): old for at, old in closed.items()}
+        self.listing.rows[position] = row
+
+    def _conversation_gone(self, message: dto.ConversationGone) -> None:
+        place = self.listing.place(message.id)
+        if place is not None:
+            rows = self.listing.rows
+            del rows[place]
+            self.listing.rows = {at - (at > place): row for at, row in rows.items()}
+        if place is not None or not self.listing.filter:
+            self.listing.total = max(0, self.listing.total - 1)
+        self.changed |= {"facts", "conversations"}
+
+    def _retitle(self, title: str) -> None:
+        old = self.selected
+        if old is None or old.title == title:
+            return
+        self.selected = dto.Selected(
+            revision=old.revision, conversation=old.conversation, title=title, sentence=old.sentence, choice=old.choice,
+            effort=old.effort, enter=old.enter, total=old.total, draft="", run=old.run,
+        )  # fmt: skip
+
+    def _selected(self, message: dto.Selected) -> None:
+        before, first = self.conversation, self.selected is None
+        self.selected = message
+        self.revision = message.revision
+        self.run = message.run
+        self.enter = message.enter
+        moved = first or before != message.conversation
+        if moved:
+            self.transcript.reset(message.conversation, message.total)
+            self.gap = False
+            if not self._becomes(before, message):
+                self._take_draft(message)
+        elif message.conversation is not None:
+            self.transcript.resize(max(message.total, self.transcript.total) if self.busy else message.total)
+        self.changed |= {"facts", "conversations", "choices"}
+
+    def _becomes(self, before: str | None, message: dto.Selected) -> bool:
+        """Whether the new conversation got its id because of what was just sent from the empty one."""
+        if before is not None or message.draft or message.draft_pieces:
+            return False
+        kinds = {pending.kind for pending in self.pending.values()}
+        return "send" in kinds and not kinds & {"select", "new"}
+
+    def _take_draft(self, message: dto.Selected) -> None:
+        self._draft = [message.draft]
+        self._draft_left = message.draft_pieces
+        self.problem = ""
+        if not self._draft_left:
+            self._put_draft()
+
+    def _draft_piece(self, message: dto.DraftPiece) -> None:
+        if self._draft_left <= 0:
+            return
+        self._draft.append(message.text)
+        self._draft_left -= 1
+        if not self._draft_left:
+            self._put_draft()
+
+    def _put_draft(self) -> None:
+        self.typed = "".join(self._draft)
+        self._draft = []
+        self.changed.add("composer")
+
+    def _run_changed(self, message: dto.RunChanged) -> None:
+        if message.conversation != self.conversation:
+            return
+        self.revision = message.revision
+        self.run = message.run
+        self.enter = message.enter
+        self.changed.add("facts")
+
+    def _here(self, conversation: str) -> bool:
+        return conversation == self.transcript.conversation
+
+    def _items(self, message: dto.Items) -> None:
+        if self._here(message.conversation):
+            self.transcript.put(message.first, message.items, message.total, snapshot=message.snapshot)
+            if message.snapshot:
+                self.gap = False
+            self.changed.add("facts")
+
+    def _item_added(self, message: dto.ItemAdded) -> None:
+        if self._here(message.conversation):
+            self.transcript.add(message.index, message.item)
+            self.changed.add("facts")
+
+    def _item_delta(self, message: dto.ItemDelta) -> None:
+        if self._here(message.conversation):
+            self.transcript.delta(message)
+
+    def _item_done(self, message: dto.ItemDone) -> None:
+        if self._here(message.conversation):
+            self.transcript.done(message)
+
+    def _item_text(self, message: dto.ItemText) -> None:
+        if self._here(message.conversation):
+            self.transcript.text(message)
+
+    def _gap(self, message: dto.Gap) -> None:
+        if self._here(message.conversation):
+            self.gap = True
+            self.changed.add("facts")
+
+    def _notice(self, message: dto.Notice) -> None:
+        self.notices[message.id] = message
+        self.changed.add("notices")
+
+    def _notice_gone(self, message: dto.NoticeGone) -> None:
+        self.dismiss(message.id)
+
+    def _choices(self, message: dto.Choices) -> None:
+        self.choices = message.choices
+        self.changed |= {"facts", "choices"}
+
+    def _connectors(self, message: dto.Connectors) -> None:
+        self.connectors = message.rows
+        self.changed |= {"facts", "connectors"}
+
+    def _outcome(self, message: dto.Outcome) -> None:
+        pending = self.pending.pop(message.request, None)
+        self.changed.add("facts")
+        if pending is None:
+            return
+        if pending.kind == "self-test":
+            self.testing = False
+        if message.status == "done":
+            if pending.kind == "send":
+                self._sent(pending)
+            return
+        text = message.text or _UNSAID[message.status]
+        if pending.kind == "send":
+            self.problem = text
+        else:
+            self.say(text, "error" if message.status == "failed" else "warning")
+
+    def _sent(self, pending: Pending) -> None:
+        """The host has the message: take it out of the composer, leave what was typed after it."""
+        if self.typed.startswith(pending.text):
+            self.typed = self.typed[len(pending.text) :].lstrip("\n")
+            self.changed.add("composer")
+
+    def _run_probes(self, message: dto.RunProbes) -> None:
+        self.probes = message
+
+    def _isolation(self, message: dto.Isolation) -> None:
+        self.isolation = message
+        self.testing = False
+        self.changed |= {"facts", "isolation"}
+
+    def _raise(self, message: dto.Raise) -> None:
+        self.raised = message.token
+
+    def _close(self, message: dto.Close) -> None:
+        self.closed = True
+
+
+_UNSAID = {
+    "stale": "The conversation changed in the meantime, so nothing was done. Try again.",
+    "refused": "That was not possible.",
+    "failed": "That did not work.",
+}

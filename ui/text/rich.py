@@ -1,0 +1,142 @@
+"""A row to safe rich text.
+
+Owns every tag that a message's text is ever wrapped in. Must not know Qt, only the small
+set of markup its rich text reads. Invariant: all text is escaped; no image, no style that
+loads, no address but in an `<a href>` that nothing follows.
+"""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from ui.text.blocks import Row
+from ui.text.highlight import parts
+from ui.text.visible import LRI, PDI, has_right_to_left
+
+Tokens = Mapping[str, Any]
+"""The table of `resources.tokens`."""
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "linkify": False, "typographer": False}).enable(
+    ["strikethrough", "table"]
+)
+
+_TAGS = {"strong_open": "strong", "em_open": "em", "s_open": "s"}
+_ENDS = {"strong_close": "</span>", "em_close": "</i>", "s_close": "</s>", "link_close": "</span></a>"}
+
+
+def definitions(text: str, references: dict[str, Any]) -> str:
+    """Take link reference definitions off the front of a paragraph into `references`; return what is left."""
+    env: dict[str, Any] = {"references": references}
+    tokens = _MARKDOWN.parse(text, env)
+    return "\n".join(token.content for token in tokens if token.type == "inline")
+
+
+def _inline(text: str, references: dict[str, Any]) -> Sequence[Token]:
+    tokens = _MARKDOWN.parseInline(text, {"references": references})
+    return tokens[0].children or []
+
+
+def plain(text: str, references: dict[str, Any] | None = None) -> str:
+    """Inline markdown without its marks: what a screen reader says."""
+    words: list[str] = []
+    for token in _inline(text, references or {}):
+        if token.type in ("softbreak", "hardbreak"):
+            words.append(" ")
+        else:
+            words.append(token.content)
+    return "".join(words)
+
+
+def _span(token: Token, looks: Tokens, *, isolate: bool) -> str:
+    kind = token.type
+    if kind == "text" or kind == "html_inline":
+        return escape(token.content)
+    if kind == "code_inline":
+        code = escape(token.content).replace(" ", "&nbsp;") if token.content.isspace() else escape(token.content)
+        body = LRI + code + PDI if isolate else code
+        return (
+            f'<span style="font-family:\'{looks["fontCode"]}\'; font-size:{looks["fontQuiet"]}px; '
+            f'background-color:{looks["chosen"]}">{body}</span>'
+        )
+    if kind == "softbreak":
+        return " "
+    if kind == "hardbreak":
+        return "<br/>"
+    if kind == "strong_open":
+        return f'<span style="font-weight:{looks["strong"]}">'
+    if kind == "em_open":
+        return "<i>"
+    if kind == "s_open":
+        return "<s>"
+    if kind == "link_open":
+        target = escape(str(token.attrs.get("href", "")), quote=True)
+        return f'<a href="{target}" style="text-decoration:none"><span style="color:{looks["link"]}; text-decoration:underline">'
+    if kind == "image":
+        words = escape(token.content or str(token.attrs.get("src", "")))
+        return f'<span style="color:{looks["quiet"]}">[image: {words}]</span>'
+    return _ENDS.get(kind, "")
+
+
+def inline(text: str, looks: Tokens, references: dict[str, Any] | None = None) -> str:
+    """Inline markdown as rich text."""
+    isolate = has_right_to_left(text)
+    return "".join(_span(token, looks, isolate=isolate) for token in _inline(text, references or {}))
+
+
+def _line_height(looks: Tokens) -> str:
+    return f"line-height:{round(looks['lineReading'] * 100)}%"
+
+
+def code(row: Row, looks: Tokens) -> str:
+    """A row of code, left to right whatever it holds; highlighted once it is closed."""
+    coloured = [("", row.text)] if row.open else parts(row.text, row.language)
+    body = "".join(
+        f'<span style="color:{looks[colour]}">{escape(text)}</span>' if colour else escape(text)
+        for colour, text in coloured
+    )
+    # One <pre> with <br/>: a paragraph a line costs three times the layout.
+    return f'<pre dir="ltr" style="margin:0; white-space:pre-wrap; {_line_height(looks)}">{body}</pre>'
+
+
+def table(row: Row, looks: Tokens) -> str:
+    """A table, or a part of a long one."""
+    lines: list[str] = []
+    for position, cells in enumerate(row.cells):
+        head = row.first and position == 0
+        weight = f"font-weight:{looks['strong']};" if head else ""
+        line = looks["border"] if head else looks["line"]
+        width = [f' width="{percent}%"' for percent in row.widths]
+        tds = "".join(
+            f'<td{width[c]} align="{row.aligns[c] or "left"}" style="{weight} border-bottom:1px solid {line}; '
+            f'padding:{looks["s4"]}px {looks["s8"]}px {looks["s4"]}px 0">{inline(cell, looks, row.references)}</td>'
+            for c, cell in enumerate(cells)
+        )
+        lines.append(f"<tr>{tds}</tr>")
+    return f'<table width="100%" cellspacing="0" style="border-collapse:collapse">{"".join(lines)}</table>'
+
+
+def rich(row: Row, looks: Tokens) -> str:
+    """Any row of a reply as rich text."""
+    if row.kind == "code":
+        return code(row, looks)
+    if row.kind == "table":
+        return table(row, looks)
+    if row.kind == "rule":
+        return ""
+    return f'<p style="margin:0; {_line_height(looks)}">{inline(row.text, looks, row.references)}</p>'
+
+
+def typed(row: Row, looks: Tokens) -> str:
+    """A row of what a person typed: every character as it is."""
+    body = escape(row.text).replace("\n", "<br/>")
+    return f'<p style="margin:0; white-space:pre-wrap; {_line_height(looks)}">{body}</p>'
+
+
+def spoken(row: Row) -> str:
+    """A row in plain words."""
+    if row.kind == "table":
+        return "\n".join(" · ".join(cells) for cells in row.cells)
+    return row.text if row.kind == "code" else plain(row.text, row.references)
