@@ -23,40 +23,8 @@ from runtime_host.errors import StorageFailedError, StorageLockedError, StorageU
 if sys.platform != "win32":
     import fcntl
 
-_NETWORK = frozenset(
-    [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "afs",
-        "coda",
-        "ceph",
-        "lustre",
-        "beegfs",
-        "gpfs",
-        "gfs2",
-        "ocfs2",
-        "orangefs",
-    ]
-)
-_NETWORK_FUSE = frozenset(
-    [
-        "sshfs",
-        "ceph",
-        "glusterfs",
-        "s3fs",
-        "goofys",
-        "gcsfuse",
-        "rclone",
-        "juicefs",
-        "curlftpfs",
-        "gvfsd-fuse",
-        "kio-fuse",
-    ]
-)
-
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ceph", "lustre", "beegfs", "gpfs", "gfs2", "ocfs2"}
+_NETWORK_FUSE = {"sshfs", "ceph", "glusterfs", "s3fs", "gcsfuse", "rclone", "juicefs", "curlftpfs", "gvfsd-fuse"}
 
 CLAIM_LOST = "STORAGE_CLAIM_LOST"
 

@@ -1,0 +1,219 @@
+"""The store of one profile: what exists nowhere else about its conversations, and hints about its agents.
+
+Owns the SQL of `desktop/migrations`. Must not know what is said in a session (the agent's own file
+holds that), and never holds a credential: a connector's record names its secret only.
+
+Hints about an agent are written before the agent's own commit, so that they err only early: a hint may
+say that an agent has work when it has none, never the other way round.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from desktop.migrations import STEPS
+from runtime_host.storage.common import from_json, storable, to_json
+from runtime_host.storage.sqlite_file import SqliteFile, SqliteTx, StoreFormat
+
+PROFILE_FORMAT = StoreFormat(application_id=0x524D4450, migrations=STEPS)  # "RMDP"
+
+
+class ConversationRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person sees as one thread.
+
+    `choice` is the picked harness, connector and model, as JSON. `state` is how the last run stood when
+    this was written: a hint for the list, the agent's own file knows.
+    """
+
+    conversation_id: str
+    title: str
+    pinned: bool
+    archived: bool
+    created_ms: int
+    updated_ms: int
+    agent_id: str
+    choice: dict[str, Any] | None = None
+    state: str = ""
+
+
+class ConversationSession(NamedTuple):
+    """One session of a conversation; `reference` is what resumes it."""
+
+    session_id: str
+    reference: dict[str, Any]
+
+
+class ConversationWindow(NamedTuple):
+    """Some of the conversations that match, and how many match."""
+
+    rows: list[ConversationRecord]
+    total: int
+
+
+class AgentHint(NamedTuple):
+    """Whether the agent's file has to be opened at start, and when it wakes next."""
+
+    open: bool
+    soonest_wake_at_ms: int | None
+
+
+class ProfileTx(SqliteTx):
+    """Named operations inside one transaction. Later reads see earlier writes."""
+
+    # conversations
+
+    def conversation(self, conversation_id: str) -> ConversationRecord | None:
+        row = self.db.execute(f"{_CONVERSATIONS} WHERE conversation_id = ?", (conversation_id,)).fetchone()
+        return row and _conversation(row)
+
+    def put_conversation(self, record: ConversationRecord) -> None:
+        title = storable(record.title)
+        self.db.execute(
+            "INSERT INTO conversations (conversation_id, title, title_key, pinned, archived, created_ms, updated_ms,"
+            " agent_id, choice, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_id) DO UPDATE SET"
+            " title = excluded.title, title_key = excluded.title_key, pinned = excluded.pinned,"
+            " archived = excluded.archived, created_ms = excluded.created_ms, updated_ms = excluded.updated_ms,"
+            " agent_id = excluded.agent_id, choice = excluded.choice, state = excluded.state",
+            (
+                record.conversation_id,
+                title,
+                title.casefold(),
+                record.pinned,
+                record.archived,
+                record.created_ms,
+                record.updated_ms,
+                record.agent_id,
+                None if record.choice is None else to_json(record.choice),
+                record.state,
+            ),
+        )
+
+    def conversations(self, filter: str, first: int, count: int, *, archived: bool = False) -> ConversationWindow:
+        """The window [first, first + count) of those whose title contains `filter`, whatever its case.
+
+        Pinned ones come first, then the latest updated. Either the archived ones or the others.
+        """
+        where = "WHERE archived = ?1 AND (?2 = '' OR instr(title_key, ?2) > 0)"
+        values = (archived, storable(filter).casefold())
+        total: int = self.db.execute(f"SELECT count(*) FROM conversations {where}", values).fetchone()[0]
+        rows = self.db.execute(
+            f"{_CONVERSATIONS} {where} ORDER BY pinned DESC, updated_ms DESC, conversation DESC LIMIT ?3 OFFSET ?4",
+            (*values, max(count, 0), max(first, 0)),
+        )
+        return ConversationWindow([_conversation(row) for row in rows], total)
+
+    def delete_conversation(self, conversation_id: str) -> None:
+        """Remove it with its draft and its references; a missing one is no error."""
+        self.db.execute("DELETE FROM conversations WHERE conversation_id = ?", (conversation_id,))
+        self.db.execute("DELETE FROM drafts WHERE key = ?", (conversation_id,))
+        self.erase()
+
+    def add_conversation_session(self, conversation_id: str, session_id: str, reference: dict[str, Any]) -> None:
+        """Append a session, or renew the reference of one that is there."""
+        row = self.db.execute(
+            "SELECT conversation FROM conversations WHERE conversation_id = ?", (conversation_id,)
+        ).fetchone()
+        if row is None:
+            raise LookupError(f"no conversation {conversation_id}")
+        self.db.execute(
+            "INSERT INTO conversation_sessions (conversation, session_id, reference) VALUES (?, ?, ?)"
+            " ON CONFLICT (conversation, session_id) DO UPDATE SET reference = excluded.reference",
+            (row[0], session_id, to_json(reference)),
+        )
+
+    def conversation_sessions(self, conversation_id: str) -> list[ConversationSession]:
+        """In the order they were added."""
+        rows = self.db.execute(
+            "SELECT session_id, reference FROM conversation_sessions JOIN conversations USING (conversation)"
+            " WHERE conversation_id = ? ORDER BY place",
+            (conversation_id,),
+        )
+        return [ConversationSession(session_id, from_json(reference)) for session_id, reference in rows]
+
+    def sessions_to_conversations(self) -> dict[str, str]:
+        """Which conversation each session belongs to, by session id."""
+        rows = self.db.execute(
+            "SELECT session_id, conversation_id FROM conversation_sessions JOIN conversations USING (conversation)"
+        )
+        return dict(rows.fetchall())
+
+    # drafts
+
+    def put_draft(self, key: str, text: str) -> None:
+        """Keep what is typed and not sent in conversation `key`, or in a new one when that is ""."""
+        if text:
+            self.db.execute("INSERT OR REPLACE INTO drafts (key, text) VALUES (?, ?)", (key, storable(text)))
+        else:
+            self.db.execute("DELETE FROM drafts WHERE key = ?", (key,))
+
+    def draft(self, key: str) -> str:
+        row = self.db.execute("SELECT text FROM drafts WHERE key = ?", (key,)).fetchone()
+        return row[0] if row else ""
+
+    # settings
+
+    def setting(self, key: str) -> Any:
+        """The JSON value, or None."""
+        row = self.db.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
+        return row and from_json(row[0])
+
+    def put_setting(self, key: str, value: Any) -> None:
+        self.db.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (key, to_json(value)))
+
+    # connectors
+
+    def connectors(self) -> list[dict[str, Any]]:
+        """By name."""
+        return [from_json(record) for (record,) in self.db.execute("SELECT record FROM connectors ORDER BY name")]
+
+    def put_connector(self, record: dict[str, Any]) -> None:
+        """Add or replace the connector `record["name"]`."""
+        self.db.execute(
+            "INSERT OR REPLACE INTO connectors (name, record) VALUES (?, ?)", (record["name"], to_json(record))
+        )
+
+    def delete_connector(self, name: str) -> None:
+        self.db.execute("DELETE FROM connectors WHERE name = ?", (name,))
+        self.erase()
+
+    # agents
+
+    def agent_hint(self, agent_id: str) -> AgentHint | None:
+        return self.agent_hints().get(agent_id)
+
+    def agent_hints(self) -> dict[str, AgentHint]:
+        rows = self.db.execute("SELECT agent_id, open, soonest_wake_at_ms FROM agent_hints")
+        return {agent_id: AgentHint(bool(is_open), wake) for agent_id, is_open, wake in rows}
+
+    def put_agent_hint(self, agent_id: str, open: bool, soonest_wake_at_ms: int | None) -> None:
+        self.db.execute(
+            "INSERT OR REPLACE INTO agent_hints (agent_id, open, soonest_wake_at_ms) VALUES (?, ?, ?)",
+            (agent_id, open, soonest_wake_at_ms),
+        )
+
+
+ProfileStore: TypeAlias = SqliteFile[ProfileTx]
+
+
+async def open_profile_store(path: Path, *, profile: str) -> ProfileStore:
+    """Claim and open the profile's file, or make it. Raises as `SqliteFile.open` does."""
+    return await SqliteFile.open(path, PROFILE_FORMAT, ProfileTx, profile=profile)
+
+
+_CONVERSATIONS = "SELECT conversation_id, title, pinned, archived, created_ms, updated_ms, agent_id, choice, state FROM conversations"
+
+
+def _conversation(row: tuple[Any, ...]) -> ConversationRecord:
+    conversation_id, title, pinned, archived, created_ms, updated_ms, agent_id, choice, state = row
+    return ConversationRecord(
+        conversation_id=conversation_id,
+        title=title,
+        pinned=bool(pinned),
+        archived=bool(archived),
+        created_ms=created_ms,
+        updated_ms=updated_ms,
+        agent_id=agent_id,
+        choice=None if choice is None else from_json(choice),
+        state=state,
+    )
