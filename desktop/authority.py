@@ -26,6 +26,7 @@ class ChannelAuthority:
     def __init__(self) -> None:
         self._shown: set[str] = set()
         self._gone: set[str] = set()
+        self._items: set[str] = set()
         self._binding = Binding(1, None)
 
     @property
@@ -34,6 +35,8 @@ class ChannelAuthority:
 
     def select(self, conversation_id: str | None) -> Binding:
         """Make this the selected binding, with a new revision."""
+        if conversation_id != self._binding.conversation_id:
+            self._items.clear()
         self._binding = Binding(self._binding.revision + 1, conversation_id)
         return self._binding
 
@@ -45,6 +48,15 @@ class ChannelAuthority:
         """These ids are about to be sent on this channel."""
         self._shown.update(ids)
         self._gone.difference_update(ids)
+
+    def show_items(self, *ids: str) -> None:
+        """These items of the selected conversation are about to be sent. Kept until another is selected."""
+        self._items.update(ids)
+
+    def check_item(self, name: str) -> None:
+        """Raises `Breach` for an item of the selected conversation that was never shown."""
+        if name not in self._items:
+            raise Breach("ID_NEVER_SHOWN", name[:64])
 
     def forget(self, *ids: str) -> None:
         """These ids, if shown, name nothing any more."""

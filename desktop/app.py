@@ -1,0 +1,176 @@
+"""The composition root: the only place that wires the parts of a host together.
+
+Owns the life of the host: it lives while a window, a run or an order from the command line
+is there, and ends in the reverse order of its making.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from desktop import guard, logs, process, sanitize
+from desktop.agent_stores import AgentStores
+from desktop.appearance import Appearance
+from desktop.choices import ChoiceBook
+from desktop.connectors import Connectors
+from desktop.control import ControlServer
+from desktop.conversations import Conversations
+from desktop.credentials import Credentials
+from desktop.dialogs import Dialogs
+from desktop.desk import WindowDesk
+from desktop.host_lock import HostLock
+from desktop.isolation import Launch, launch_dialog
+from desktop.local_model import BuiltinModel
+from desktop.operations import Operations
+from desktop.paths import ProfilePaths
+from desktop.profile_store import open_profile_store
+from desktop.settings import Settings
+from desktop.window import Window
+from runtime_host.connectors.base import Connector, ConnectorRegistry
+from runtime_host.drivers.native.driver import NativeDriver
+from runtime_host.runtime import AgentRuntime, LocalBackend
+from ui.wire import dto
+
+log = logging.getLogger("remuda.host")
+
+
+class Host:
+    """Everything a host holds, wired. Use `async with`."""
+
+    def __init__(self, paths: ProfilePaths) -> None:
+        self.paths = paths
+        self.ended = asyncio.Event()
+        self._stack = AsyncExitStack()
+        self.window: Window | None = None
+        self.opened_ms = 0
+
+    async def __aenter__(self) -> "Host":
+        try:
+            await self._wire()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def _wire(self) -> None:
+        paths, stack = self.paths, self._stack
+        profile = await open_profile_store(paths.store, profile=paths.name)
+        stack.push_async_callback(profile.close)
+        self.settings = Settings(profile)
+        await self.settings.load()
+        self.credentials = Credentials(self.settings.profile_uuid)
+        stack.push_async_callback(self.credentials.aclose)
+        self.connectors = Connectors(profile)
+        await self.connectors.load()
+        self.model = BuiltinModel(paths.run)
+        stack.push_async_callback(self.model.aclose)
+        self.registry = ConnectorRegistry(
+            find=self.connectors.find, secrets=self.credentials.resolve, builtin=self.model
+        )
+        stack.push_async_callback(self.registry.aclose)
+        handler = logs.start(paths.logs, self.registry.redactor.text)
+        stack.callback(logs.stop, handler)
+        self.stores = AgentStores(paths, self.settings.profile_uuid)
+        stack.push_async_callback(self.stores.aclose)
+        self.runtime = AgentRuntime(
+            LocalBackend(drivers=[NativeDriver(self.registry)], connectors=self.registry, storage=self.stores.open)
+        )
+        stack.push_async_callback(self.runtime.aclose)
+        self.conversations = Conversations(profile, self.stores, self.runtime, self.choices)
+        stack.push_async_callback(self.conversations.aclose)
+        self.dialogs = Dialogs(paths.name, launch_dialog, picture_word=lambda: self.settings.picture_word)
+        stack.push_async_callback(self.dialogs.aclose)
+        self.appearance = Appearance(self.settings)
+        self.operations = Operations(self)
+        control = ControlServer(paths.control, self.operations.perform, guard.guard_pids)
+        await control.start()
+        stack.push_async_callback(control.aclose)
+        stack.callback(process.bury_orphans(asyncio.get_running_loop()))
+        self.desk = WindowDesk(self)
+        log.info("host of profile %s started", paths.name)
+
+    def choices(self) -> ChoiceBook:
+        """What messages can go to now."""
+        return ChoiceBook(self.connectors, self.model.available())
+
+    def open_window(self, launch: Launch | None = None) -> None:
+        """Open the window, or bring the open one to the front."""
+        if self.window is None or not self.window.is_open:
+            self.window = Window(self.desk, launch, self._window_ended)
+            self.desk.window = self.window
+            self._stack.push_async_callback(self.window.aclose)
+            self.window.open()
+
+    def raise_window(self, token: str) -> None:
+        """Bring the window to the front; open one where the host has none."""
+        if self.window is not None and self.window.channel is not None:
+            self.window.channel.tell(dto.Raise(token=sanitize.line(token)))
+        else:
+            self.open_window()
+
+    async def list_models(self, connector: Connector) -> tuple[str, ...]:
+        """The models that a connector's server lists, though the connector is not kept yet."""
+        registry = ConnectorRegistry(
+            find={connector.name: connector}.get,
+            secrets=self.credentials.resolve,
+            builtin=self.model,
+            redactor=self.registry.redactor,
+        )
+        return await list_models(registry, connector.name)
+
+    def _window_ended(self) -> None:
+        self.end_when_idle()
+
+    def end_when_idle(self) -> None:
+        """End the host if neither window nor run nor order holds it."""
+        if (self.window is None or not self.window.is_open) and not self.conversations.running():
+            if not self.operations.active:
+                self.ended.set()
+
+    async def run_until_ended(self) -> None:
+        """Serve until nothing holds the host any more, or a signal ends it."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self.ended.set)
+        leave = self.conversations.on_change(lambda conversation_id: self.end_when_idle_soon())
+        try:
+            await self.ended.wait()
+        finally:
+            leave()
+
+    def end_when_idle_soon(self) -> None:
+        """Look again once the change that is being told has been taken in."""
+        if self.window is None or not self.window.is_open:
+            asyncio.get_running_loop().call_soon(self.end_when_idle)
+
+
+def run_window(paths: ProfilePaths, lock: HostLock, launch: Launch) -> int:
+    """The app: a host with a window whose renderer is already starting. Returns the exit code."""
+
+    async def serve() -> int:
+        try:
+            async with Host(paths) as host:
+                host.open_window(launch)
+                await host.conversations.recover()
+                await host.run_until_ended()
+                gave_up = host.window is not None and host.window.gave_up
+            return 1 if gave_up else 0
+        finally:
+            lock.release()
+
+    return run_loop(serve)
+
+
+def run_loop(serve: Callable[[], Awaitable[Any]]) -> int:
+    """Run a host's coroutine on a loop whose child watcher needs no thread."""
+
+    async def with_watcher() -> int:
+        return int(await serve())
+
+    return asyncio.run(with_watcher())

@@ -1,0 +1,585 @@
+"""The host's end of the wire to one renderer.
+
+Owns the socket, the frames and a cursor into the journal of the run on screen. Must not
+know how a renderer is started or what a conversation is made of: it asks `Desk` and sends
+what `sanitize` lets out. Invariants:
+
+- nothing but the hello leaves before the renderer reports locked;
+- there is no outbox: what is to be sent is answers to the renderer's own questions (it is not read
+  while too many wait), names of what changed (a set), and what the journal keeps;
+- one frame is in flight; the next is built when it was acknowledged, at once when the channel was
+  idle, else `FRAME_INTERVAL_S` after the last; there is no timer while there is nothing to send;
+- the first breach ends the channel.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from desktop import sanitize
+from desktop.authority import ChannelAuthority
+from runtime_host.errors import AgentRuntimeError
+from runtime_host.run import Run
+from ui.wire import dto
+from ui.wire.framing import HOST_FRAME_BYTES, MAX_MESSAGES, Breach, host_decoder, host_encoder
+
+log = logging.getLogger("remuda.channel")
+
+FRAME_INTERVAL_S = 0.016
+FRAME_BUDGET_BYTES = HOST_FRAME_BYTES - 1024
+READ_BYTES = 64 * 1024
+WAITING_COMMANDS = 64
+"""Commands read but not carried out; more and the renderer is not read until they are."""
+JOURNAL_EVENTS = 256
+"""Events taken from a journal for one frame."""
+NEWEST_ITEMS = 4
+"""Newest items sent when a run begins or ends: the message, reasoning, the reply, a notice."""
+SNAPSHOT_ITEMS = 50
+"""Newest items sent after a gap."""
+
+
+class Desk(Protocol):
+    """What a channel may ask the host. Every method acts for the person in front of the window."""
+
+    def hello(self) -> dto.HostHello: ...
+    def appearance(self) -> dto.Appearance: ...
+    def first_selection(self) -> str | None: ...
+    async def first_messages(self, locked: dto.Locked) -> list[dto.Message]: ...
+    async def conversations(self, title_filter: str, first: int, count: int) -> dto.Conversations: ...
+    async def conversation(self, conversation_id: str) -> dto.ConversationRow | None: ...
+    async def selected(self, authority: ChannelAuthority) -> list[dto.Message]: ...
+    async def run_changed(self, authority: ChannelAuthority) -> dto.RunChanged | None: ...
+    async def items(self, conversation_id: str, first: int, count: int, snapshot: bool) -> dto.Items: ...
+    async def item_text(self, conversation_id: str, item_id: str, at: int) -> dto.ItemText | None: ...
+    async def keep_draft(self, conversation_id: str | None, text: str) -> None: ...
+    async def carry_out(self, command: dto.Message, text: str, authority: ChannelAuthority) -> dto.Outcome: ...
+    def choices(self) -> dto.Choices: ...
+    def connectors(self) -> dto.Connectors: ...
+    def live_run(self, conversation_id: str) -> Run | None: ...
+    def choose_new(self) -> None: ...
+
+
+class RendererChannel:
+    """One renderer's channel, from its start until `closed` is set."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        desk: Desk,
+        *,
+        build: str,
+        on_locked: Callable[[dto.Locked], None] = lambda locked: None,
+        on_window_closed: Callable[[], None] = lambda: None,
+    ) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+        self._desk = desk
+        self._build = build
+        self._on_locked = on_locked
+        self._on_window_closed = on_window_closed
+        self._loop = asyncio.get_running_loop()
+        self._decoder = host_decoder()
+        self._encoder = host_encoder()
+        self.authority = ChannelAuthority()
+        self.breach: Breach | None = None
+        self.closed = asyncio.Event()
+        self.locked: asyncio.Future[dto.Locked] = self._loop.create_future()
+        self._greeted = False
+        self._commands: deque[dto.RendererMessage] = deque()
+        self._command_arrived = asyncio.Event()
+        self._reading = False
+        self._spool: list[str] = []
+        self._spool_bytes = 0
+        # What is to be sent.
+        self._answers: deque[dto.Message] = deque()
+        self._changed: dict[str, None] = {}
+        self._gone: dict[str, None] = {}
+        self._dirty: set[str] = set()
+        self._run: Run | None = None
+        self._cursor = 0
+        self._leave_journal: Callable[[], None] = lambda: None
+        # What is being sent.
+        self._in_flight = 0
+        self._unsent = memoryview(b"")
+        self._sent_at = 0.0
+        self._wake_timer: asyncio.TimerHandle | None = None
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._probe_answers: dict[int, asyncio.Future[tuple[dto.Probe, ...]]] = {}
+
+    # -------------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Send the hello and begin to read."""
+        self._answers.append(self._desk.hello())
+        self._resume_reading()
+        for work in (self._carry_out_commands(), self._send_frames()):
+            task = self._loop.create_task(work)
+            task.add_done_callback(self._task_ended)
+            self._tasks.append(task)
+        self._wake.set()
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            if isinstance(fault, Breach):
+                self._end(fault)
+            else:
+                log.error("a channel task failed", exc_info=fault)
+                self._end(None)
+
+    def _end(self, breach: Breach | None) -> None:
+        if self.closed.is_set():
+            return
+        self.breach = breach
+        if breach is not None:
+            log.warning("renderer breach: %s", breach)
+        self._pause_reading()
+        with contextlib.suppress(OSError, ValueError):
+            self._loop.remove_writer(self._connection)
+        if self._wake_timer is not None:
+            self._wake_timer.cancel()
+        self._leave_journal()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        for answer in self._probe_answers.values():
+            answer.cancel()
+        if not self.locked.done():
+            self.locked.cancel()
+        self._connection.close()
+        self.closed.set()
+
+    async def aclose(self) -> None:
+        """End the channel; the other side sees its end."""
+        self._end(None)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ----------------------------------------------------------------- reading
+
+    def _resume_reading(self) -> None:
+        if not self._reading and not self.closed.is_set():
+            self._loop.add_reader(self._connection, self._readable)
+            self._reading = True
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._loop.remove_reader(self._connection)
+            self._reading = False
+
+    def _readable(self) -> None:
+        try:
+            data = self._connection.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._end(None)
+            return
+        try:
+            for frame in self._decoder.feed(data):
+                for message in frame.messages:
+                    self._received(message)
+        except Breach as breach:
+            self._end(breach)
+            return
+        if len(self._commands) + len(self._answers) > WAITING_COMMANDS:
+            self._pause_reading()
+
+    def _received(self, message: dto.RendererMessage) -> None:
+        if isinstance(message, dto.Ack):
+            if message.frame != self._in_flight or self._in_flight == 0:
+                raise Breach("ACK_OUT_OF_ORDER", str(message.frame))
+            self._in_flight = 0
+            self._wake.set()
+            return
+        if isinstance(message, dto.RendererHello):
+            if self._greeted or message.version != dto.PROTOCOL_VERSION or message.build != self._build:
+                raise Breach("HELLO_REFUSED", f"version {message.version}, build {message.build}")
+            self._greeted = True
+            return
+        if not self._greeted:
+            raise Breach("NO_HELLO", type(message).__name__)
+        if isinstance(message, dto.Locked):
+            if self.locked.done():
+                raise Breach("LOCKED_TWICE")
+            self.locked.set_result(message)
+            self._on_locked(message)
+        elif not self.locked.done():
+            raise Breach("NOT_LOCKED", type(message).__name__)
+        elif isinstance(message, dto.WindowClosed):
+            self._on_window_closed()
+            return
+        self._commands.append(message)
+        self._command_arrived.set()
+
+    # ------------------------------------------------------------- carrying out
+
+    async def _carry_out_commands(self) -> None:
+        while True:
+            await self._command_arrived.wait()
+            self._command_arrived.clear()
+            while self._commands:
+                message = self._commands.popleft()
+                await self._carry_out(message)
+                if len(self._commands) + len(self._answers) <= WAITING_COMMANDS:
+                    self._resume_reading()
+
+    async def _carry_out(self, message: dto.RendererMessage) -> None:
+        match message:
+            case dto.Locked():
+                for first in await self._desk.first_messages(message):
+                    self._answer(first)
+                self._dirty.update(("choices", "connectors"))
+                await self._select(self._desk.first_selection())
+            case dto.WantConversations():
+                self._answer(await self._desk.conversations(message.filter, message.first, message.count))
+            case dto.WantItems():
+                if self._on_this_screen(message.conversation):
+                    await self._answer_items(message.conversation, message.first, message.count, snapshot=False)
+            case dto.WantText():
+                if self._on_this_screen(message.conversation):
+                    self.authority.check_item(message.item)
+                    text = await self._desk.item_text(message.conversation, message.item, message.at)
+                    if text is not None:
+                        self._answer(text)
+            case dto.Piece():
+                self._spool_bytes += len(message.text.encode("utf-8"))
+                if self._spool_bytes > dto.SPOOL_BYTES:
+                    raise Breach("SPOOL_OVERFLOW")
+                self._spool.append(message.text)
+            case dto.Draft():
+                text = self._take_spool(message.text, message.pieces)
+                name = message.conversation
+                if name is None or self.authority.check_id(name) == "ok":
+                    await self._desk.keep_draft(name, text)
+            case dto.ProbeResults():
+                waiting = self._probe_answers.pop(message.request, None)
+                if waiting is None:
+                    raise Breach("PROBES_NOT_ASKED")
+                if not waiting.done():
+                    waiting.set_result(message.probes)
+            case _:
+                await self._command(message)
+
+    def _on_this_screen(self, conversation_id: str) -> bool:
+        """Whether a question about a conversation is still to be answered: another may be selected by now."""
+        return (
+            self.authority.check_id(conversation_id) == "ok"
+            and conversation_id == self.authority.binding.conversation_id
+        )
+
+    async def _command(self, command: dto.RendererMessage) -> None:
+        request: int = command.request  # type: ignore[union-attr]
+        text = ""
+        if isinstance(command, dto.Send):
+            text = self._take_spool(command.text, command.pieces)
+        for id_field in ("conversation", "choice", "connector"):
+            name = getattr(command, id_field, None)
+            if name is not None and self.authority.check_id(name) == "stale":
+                self._answer(_stale(request))
+                return
+        revision = getattr(command, "revision", None)
+        if revision is not None and self.authority.check_revision(revision) == "stale":
+            self._answer(_stale(request))
+            return
+        if isinstance(command, dto.Select):
+            await self._select(command.conversation)
+            self._answer(dto.Outcome(request=request, status="done", id=command.conversation))
+            return
+        if isinstance(command, dto.NewConversation):
+            self._desk.choose_new()
+            await self._select(None)
+            self._answer(dto.Outcome(request=request, status="done"))
+            return
+        if isinstance(command, (dto.Stop, dto.Delete, dto.AddConnector, dto.RemoveConnector, dto.SelfTest)):
+            # These wait for a confirmation or an end; what the person does meanwhile must not wait for them.
+            task = self._loop.create_task(self._answer_later(command, request))
+            task.add_done_callback(self._task_ended)
+            self._tasks = [other for other in self._tasks if not other.done()] + [task]
+            return
+        await self._answer_command(command, request, text)
+
+    async def _answer_later(self, command: dto.RendererMessage, request: int) -> None:
+        await self._answer_command(command, request, "")
+
+    async def _answer_command(self, command: dto.RendererMessage, request: int, text: str) -> None:
+        before = self.authority.binding
+        try:
+            outcome = await self._desk.carry_out(command, text, self.authority)
+        except AgentRuntimeError as refused:
+            outcome = dto.Outcome(
+                request=request,
+                status="refused",
+                code=sanitize.code(refused.error_code),
+                text=sanitize.sentence(refused.message),
+            )
+        if self.authority.binding.conversation_id != before.conversation_id:
+            await self._on_screen(self.authority.binding.conversation_id)
+        elif self.authority.binding != before:
+            self._dirty.add("selected" if isinstance(command, dto.Choose) else "run")
+        self._answer(outcome)
+
+    def _take_spool(self, last: str, pieces: int) -> str:
+        if pieces != len(self._spool):
+            raise Breach("PIECES_MISCOUNTED", f"{pieces} said, {len(self._spool)} sent")
+        whole = "".join([*self._spool, last])
+        self._spool.clear()
+        self._spool_bytes = 0
+        return whole
+
+    async def _select(self, conversation_id: str | None) -> None:
+        self.authority.select(conversation_id)
+        await self._on_screen(conversation_id)
+
+    async def _on_screen(self, conversation_id: str | None) -> None:
+        self._watch(self._desk.live_run(conversation_id) if conversation_id else None)
+        self._dirty.discard("run")
+        for message in await self._desk.selected(self.authority):
+            self._answer(message)
+
+    async def _answer_items(self, conversation_id: str, first: int, count: int, *, snapshot: bool) -> None:
+        window = await self._desk.items(conversation_id, first, count, snapshot)
+        # A window of long items is sent in as many messages as its bytes need.
+        start = 0
+        size = 0
+        for end, item in enumerate(window.items):
+            length = len(self._encoder.part(item))
+            if end > start and size + length > FRAME_BUDGET_BYTES // 2:
+                self._answer_window(window, start, end)
+                start, size = end, 0
+            size += length
+        self._answer_window(window, start, len(window.items))
+
+    def _answer_window(self, window: dto.Items, start: int, end: int) -> None:
+        self._answer(msgspec.structs.replace(window, first=window.first + start, items=window.items[start:end]))
+
+    # ----------------------------------------------------------------- sending
+
+    def _answer(self, message: dto.Message) -> None:
+        self._answers.append(message)
+        self._wake.set()
+
+    def conversation_changed(self, conversation_id: str) -> None:
+        """A conversation, perhaps on no screen, is not what it was."""
+        self._changed[conversation_id] = None
+        if conversation_id == self.authority.binding.conversation_id:
+            self._dirty.add("run")
+        self._wake.set()
+
+    def conversation_gone(self, conversation_id: str) -> None:
+        """A conversation is no more."""
+        self._gone[conversation_id] = None
+        self._changed.pop(conversation_id, None)
+        self._wake.set()
+
+    def changed(self, what: str) -> None:
+        """`what` ("choices", "connectors", "appearance") is not what it was."""
+        self._dirty.add(what)
+        self._wake.set()
+
+    def tell(self, message: dto.Message) -> None:
+        """Send a rare message of the host's own: a notice, raise, close, the self-test's rows."""
+        self._answer(message)
+
+    async def run_probes(self, targets: dto.RunProbes) -> tuple[dto.Probe, ...]:
+        """Have the renderer attack these decoys; what each attack met."""
+        answer: asyncio.Future[tuple[dto.Probe, ...]] = self._loop.create_future()
+        self._probe_answers[targets.request] = answer
+        self._answer(targets)
+        return await answer
+
+    def _watch(self, run: Run | None) -> None:
+        self._leave_journal()
+        self._leave_journal = lambda: None
+        self._run = run
+        if run is not None:
+            # What was said before is in the items; from here on the journal tells.
+            self._cursor = run.journal.last_sequence
+            self._leave_journal = run.journal.subscribe(self._wake.set)
+
+    async def _send_frames(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._in_flight or self._unsent:
+                continue
+            if not (self.locked.done() or self._encoder.last_sequence == 0):
+                continue
+            wait_s = self._sent_at + FRAME_INTERVAL_S - self._loop.time()
+            if wait_s > 0:
+                if self._wake_timer is None:
+                    self._wake_timer = self._loop.call_later(wait_s, self._interval_over)
+                continue
+            parts = await self._next_parts()
+            if not parts:
+                continue
+            data = self._encoder.join(parts)
+            self._in_flight = self._encoder.last_sequence
+            self._sent_at = self._loop.time()
+            self._write(data)
+            if len(self._commands) + len(self._answers) <= WAITING_COMMANDS:
+                self._resume_reading()
+
+    def _interval_over(self) -> None:
+        self._wake_timer = None
+        self._wake.set()
+
+    async def _next_parts(self) -> list[bytes]:
+        parts: list[bytes] = []
+        size = 0
+
+        def add(message: dto.Message) -> bool:
+            nonlocal size
+            part = self._encoder.part(message)
+            if parts and (size + len(part) + 1 > FRAME_BUDGET_BYTES or len(parts) >= MAX_MESSAGES):
+                return False
+            parts.append(part)
+            size += len(part) + 1
+            self._shown(message)
+            return True
+
+        if self._encoder.last_sequence == 0:
+            add(self._answers.popleft())
+            return parts
+        await self._refill()
+        while self._answers and add(self._answers[0]):
+            self._answers.popleft()
+        if self._answers:
+            self._wake.set()
+        return parts
+
+    def _shown(self, message: dto.Message) -> None:
+        """The ids in a message that leaves are from now on ids this renderer may use."""
+        match message:
+            case dto.Conversations():
+                self.authority.show(*(row.id for row in message.rows))
+            case dto.ConversationChanged():
+                self.authority.show(message.row.id)
+            case dto.Selected():
+                if message.conversation is not None:
+                    self.authority.show(message.conversation)
+            case dto.Choices():
+                self.authority.show(*(choice.id for choice in message.choices))
+            case dto.Connectors():
+                self.authority.show(*(row.id for row in message.rows))
+            case dto.Items():
+                self.authority.show_items(*(item.id for item in message.items))
+            case dto.ItemAdded():
+                self.authority.show_items(message.item.id)
+
+    async def _refill(self) -> None:
+        """Turn what changed into messages, at most about a frame of them."""
+        if len(self._answers) >= MAX_MESSAGES:
+            return
+        while self._gone:
+            name = self._gone.popitem()[0]
+            self.authority.forget(name)
+            self._answers.append(dto.ConversationGone(id=name))
+            if self.authority.binding.conversation_id == name:
+                await self._select(None)
+        for name in list(self._changed)[:JOURNAL_EVENTS]:
+            del self._changed[name]
+            row = await self._desk.conversation(name)
+            if row is not None:
+                self._answers.append(dto.ConversationChanged(row=row))
+        if self._changed:
+            self._wake.set()
+        await self._take_from_journal()
+        for what in list(self._dirty):
+            self._dirty.discard(what)
+            await self._refresh(what)
+
+    async def _refresh(self, what: str) -> None:
+        if what == "appearance":
+            self._answers.append(self._desk.appearance())
+        elif what == "choices":
+            self._answers.append(self._desk.choices())
+        elif what == "connectors":
+            self._answers.append(self._desk.connectors())
+        elif what == "selected":
+            for message in await self._desk.selected(self.authority):
+                self._answers.append(message)
+        elif what == "run":
+            name = self.authority.binding.conversation_id
+            live = self._desk.live_run(name) if name else None
+            if name is not None and live is not None and live is not self._run:
+                # A run began: the message and what there is of its reply, then what the journal tells.
+                self._watch(live)
+                await self._answer_newest(name)
+            elif name is not None and live is None:
+                # No run goes on: what the journal of the last still holds comes first, then what stands.
+                if self._run is not None:
+                    await self._take_from_journal()
+                    if self._cursor < self._run.journal.last_sequence:
+                        self._dirty.add("run")
+                        self._wake.set()
+                        return
+                    self._watch(None)
+                await self._answer_newest(name)
+            self.authority.moved()
+            changed = await self._desk.run_changed(self.authority)
+            if changed is not None:
+                self._answers.append(changed)
+
+    async def _answer_newest(self, conversation_id: str, count: int = NEWEST_ITEMS, *, snapshot: bool = False) -> None:
+        total = (await self._desk.items(conversation_id, 0, 1, False)).total
+        await self._answer_items(conversation_id, max(0, total - count), count, snapshot=snapshot)
+
+    async def _take_from_journal(self) -> None:
+        name = self.authority.binding.conversation_id
+        if self._run is None or name is None:
+            return
+        taken = self._run.journal.read(self._cursor, JOURNAL_EVENTS)
+        if taken.gap is not None:
+            self._answers.append(
+                dto.Gap(
+                    conversation=name,
+                    run=sanitize.wire_id(self._run.run_id),
+                    after=taken.gap.after,
+                    before=taken.gap.before,
+                )
+            )
+            self._cursor = self._run.journal.last_sequence
+            await self._answer_newest(name, SNAPSHOT_ITEMS, snapshot=True)
+            return
+        for happened in taken.events:
+            self._answers.extend(sanitize.event(name, happened))
+        if taken.events:
+            self._cursor = taken.events[-1].sequence
+            if len(taken.events) >= JOURNAL_EVENTS:
+                self._wake.set()
+
+    def _write(self, data: bytes) -> None:
+        self._unsent = memoryview(data)
+        self._writable()
+
+    def _writable(self) -> None:
+        try:
+            sent = self._connection.send(self._unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._end(None)
+            return
+        self._unsent = self._unsent[sent:]
+        if self._unsent:
+            self._loop.add_writer(self._connection, self._writable)
+        else:
+            self._loop.remove_writer(self._connection)
+            self._wake.set()
+
+
+def _stale(request: int) -> dto.Outcome:
+    return dto.Outcome(
+        request=request,
+        status="stale",
+        code="STALE",
+        text="This changed while you were deciding. Look again, then decide.",
+    )

@@ -1,0 +1,467 @@
+"""The command line: talks to the running host of the profile, or becomes the host for one command.
+
+Owns arguments, output and exit codes. With `--json` it prints one JSON object a line. Exit codes:
+0 completed, 1 failed, 2 usage, 3 cancelled, 4 incomplete, 5 outcome unknown, 6 the running host
+does not answer.
+"""
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from desktop import host_lock, paths, process
+from desktop.control import HostSilentError, ask
+from desktop.operations import COMPLETED, FAILED, SILENT, USAGE
+
+app = typer.Typer(
+    name="remuda",
+    help="Chat with swappable agent harnesses. Without a command: the app.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+connectors_app = typer.Typer(help="Named servers and the keys for them.", no_args_is_help=True)
+app.add_typer(connectors_app, name="connectors")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+Show = Callable[[dict[str, Any]], None]
+
+
+class _Place:
+    """Which profile the commands are about; set once by the options ahead of the command."""
+
+    def __init__(self) -> None:
+        self.data_dir: str | None = None
+        self.profile = "personal"
+
+    def paths(self) -> paths.ProfilePaths:
+        try:
+            return paths.profile(paths.data_dir(self.data_dir), self.profile)
+        except (OSError, ValueError) as fault:
+            _fail("DATA_FOLDER_UNUSABLE", f"The data folder cannot be used: {fault}")
+
+
+place = _Place()
+
+
+@app.callback()
+def _options(
+    data_dir: Annotated[str | None, typer.Option(help="Folder that holds everything (else REMUDA_HOME).")] = None,
+    profile: Annotated[str, typer.Option(help="Profile to use.")] = "personal",
+) -> None:
+    place.data_dir = data_dir
+    place.profile = profile
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command; returns the exit code."""
+    process.undumpable()
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(args=list(arguments), prog_name="remuda", standalone_mode=False)
+    except typer.Exit as ended:
+        return int(ended.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        return 3
+    except Exception as fault:
+        from click import ClickException
+
+        if isinstance(fault, ClickException):
+            fault.show()
+            return USAGE
+        raise
+    return int(result or 0)
+
+
+def _fail(code: str, message: str, exit_code: int = FAILED, *, as_json: bool = False) -> NoReturn:
+    _error({"code": code, "message": message}, as_json)
+    raise typer.Exit(exit_code)
+
+
+def _error(error: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print_json({"type": "error", **error})
+    else:
+        print(f"remuda: {error['message']}", file=sys.stderr)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+# ------------------------------------------------------------------- giving orders
+
+
+def _order(command: str, arguments: dict[str, Any], show: Show, *, recover: bool = False) -> int:
+    """Give an order to the running host, or become the host for it; `show` gets every line."""
+    return asyncio.run(_give(place.paths(), command, arguments, show, recover))
+
+
+async def _give(
+    profile: paths.ProfilePaths, command: str, arguments: dict[str, Any], show: Show, recover: bool
+) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    deadline = time.monotonic() + 5.0
+    while True:
+        lock = host_lock.acquire(profile.lock)
+        if lock is not None:
+            try:
+                return await _as_host(profile, command, arguments, show, stop, recover)
+            finally:
+                lock.release()
+        try:
+            return await _over_socket(ask(profile.control, command, arguments, stop), show)
+        except HostSilentError:
+            # It may be starting, or ending: then its lock is free in a moment.
+            if time.monotonic() > deadline:
+                show({"error": {"code": "HOST_SILENT", "message": "Remuda is running, but it does not answer."}})
+                return SILENT
+            await asyncio.sleep(0.1)
+
+
+async def _over_socket(lines: AsyncIterator[dict[str, Any]], show: Show) -> int:
+    answered = False
+    try:
+        async for line in lines:
+            if "done" in line:
+                if "error" in line:
+                    show(line)
+                return int(line["done"])
+            answered = True
+            show(line)
+    except HostSilentError:
+        if not answered:
+            raise
+        # The order was taken; what became of it is not known here and it is not given again.
+        show({"error": {"code": "HOST_LOST", "message": "The running Remuda ended before it answered in full."}})
+    return SILENT
+
+
+async def _as_host(
+    profile: paths.ProfilePaths,
+    command: str,
+    arguments: dict[str, Any],
+    show: Show,
+    stop: asyncio.Event,
+    recover: bool,
+) -> int:
+    from desktop.app import Host
+    from runtime_host.errors import AgentRuntimeError
+
+    process.become_subreaper()
+
+    async def send(line: dict[str, Any]) -> None:
+        show(line)
+
+    try:
+        async with Host(profile) as host:
+            if recover:
+                await host.conversations.recover()
+            code = await host.operations.perform(command, arguments, send, stop)
+            if recover:
+                await host.conversations.wait_until_quiet(stop)
+            # Somebody may have opened a window on this host meanwhile: it lives as long as that.
+            if host.window is not None and host.window.is_open:
+                await host.run_until_ended()
+            return code
+    except AgentRuntimeError as fault:
+        show({"error": {"code": fault.error_code, "message": fault.message}})
+        return FAILED
+
+
+def _rows(as_json: bool, line: Callable[[dict[str, Any]], str]) -> Show:
+    def show(answer: dict[str, Any]) -> None:
+        if "error" in answer:
+            _error(answer["error"], as_json)
+        elif "row" in answer:
+            if as_json:
+                _print_json(answer["row"])
+            else:
+                print(_plain(line(answer["row"])))
+
+    return show
+
+
+def _plain(text: str) -> str:
+    """Text for a terminal: what a model or a server wrote must not steer it."""
+    return "".join(c if c in "\n\t" or (c.isprintable()) else "\ufffd" for c in text)
+
+
+# -------------------------------------------------------------------------- run
+
+
+@app.command()
+def run(
+    prompt: Annotated[str, typer.Argument(help="The message, or - to read it from standard input.")],
+    session: Annotated[str | None, typer.Option(help="Go on in this session.")] = None,
+    harness: Annotated[str | None, typer.Option(help="Harness, e.g. native.agent.")] = None,
+    connector: Annotated[str | None, typer.Option(help="Connector by name.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model of the connector.")] = None,
+    reasoning: Annotated[str | None, typer.Option(help="Reasoning effort, where the model offers it.")] = None,
+    request_id: Annotated[str | None, typer.Option(help="Makes a repeated call the same run.")] = None,
+    as_json: Json = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Return once the running app has accepted it.")] = False,
+) -> int:
+    """Send a message and print the reply as it comes."""
+    text = sys.stdin.read() if prompt == "-" else prompt
+    seen_text = False
+    accepted: dict[str, Any] = {}
+
+    def show(answer: dict[str, Any]) -> None:
+        nonlocal seen_text
+        if "accepted" in answer:
+            accepted.update(answer["accepted"])
+            if detach:
+                _print_json(accepted) if as_json else print(accepted["session"])
+        elif "error" in answer:
+            _error(answer["error"], as_json)
+        elif as_json:
+            _print_json(answer.get("event") or answer["result"])
+        elif (event := answer.get("event")) is not None:
+            if event["type"] == "agent.message.delta":
+                seen_text = True
+                print(_plain(event["data"]["text"]), end="", flush=True)
+        elif (result := answer.get("result")) is not None:
+            if seen_text:
+                print()
+            error = result.get("error")
+            if error:
+                print(f"remuda: {error['message']}", file=sys.stderr)
+            if result["status"] == "unknown":
+                print(f"remuda: the run is {result['run_id']} of session {result['session']}", file=sys.stderr)
+
+    return _order(
+        "run",
+        {
+            "prompt": text,
+            "session": session,
+            "harness": harness,
+            "connector": connector,
+            "model": model,
+            "reasoning": reasoning,
+            "request_id": request_id,
+            "detach": detach,
+        },
+        show,
+        recover=True,
+    )
+
+
+# --------------------------------------------------------------------- sessions
+
+
+@app.command()
+def sessions(
+    filter: Annotated[str, typer.Option("--filter", help="Only titles with this in them.")] = "",
+    as_json: Json = False,
+) -> int:
+    """List the conversations, the newest first."""
+
+    def line(row: dict[str, Any]) -> str:
+        when = datetime.fromtimestamp(row["updated_ms"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
+        return f"{row['session']}  {when}  {row['state']:10}  {row['title']}"
+
+    return _order("sessions", {"filter": filter}, _rows(as_json, line))
+
+
+@app.command()
+def status(session: Annotated[str | None, typer.Argument()] = None, as_json: Json = False) -> int:
+    """Say how a session stands, or what the host is doing."""
+
+    def line(row: dict[str, Any]) -> str:
+        if "session" in row:
+            return f"{row['session']}  {row['state']}  {row['title']}\n{row['sentence']}".rstrip()
+        return f"profile {row['profile']}, window {'open' if row['window'] else 'closed'}, {len(row['running'])} running"
+
+    return _order("status", {"session": session}, _rows(as_json, line))
+
+
+@app.command()
+def stop(session: str, as_json: Json = False) -> int:
+    """Stop the run of a session, and wait until it has stopped."""
+    return _order(
+        "stop",
+        {"session": session},
+        _rows(as_json, lambda row: "stopped" if row["stopped"] else "nothing was running"),
+    )
+
+
+@app.command()
+def detach(session: str, as_json: Json = False) -> int:
+    """Let go of a session without ending it; it can be taken up again."""
+    return _order("detach", {"session": session}, _rows(as_json, lambda row: f"{row['session']} is detached"))
+
+
+@app.command()
+def delete(
+    session: str,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Delete a session with everything in it, for good."""
+    if not yes:
+        found: list[dict[str, Any]] = []
+
+        def take(answer: dict[str, Any]) -> None:
+            if "row" in answer:
+                found.append(answer["row"])
+            else:
+                _rows(as_json, str)(answer)
+
+        code = _order("delete", {"session": session}, take)
+        if code != COMPLETED or not found:
+            return code
+        print(f"{_plain(found[0]['title'])} ({found[0]['session']}) will be deleted with everything in it, for good.")
+        if not sys.stdin.isatty() or not typer.confirm("Delete it?", default=False):
+            _fail("NOT_CONFIRMED", "Nothing was deleted. With --yes it is not asked.", USAGE, as_json=as_json)
+        session = found[0]["session"]
+    return _order(
+        "delete", {"session": session, "confirmed": True}, _rows(as_json, lambda row: f"{row['session']} is deleted")
+    )
+
+
+# -------------------------------------------------------------------- connectors
+
+
+@connectors_app.command("list")
+def connectors_list(as_json: Json = False) -> int:
+    """List the connectors; keys are never shown."""
+
+    def line(row: dict[str, Any]) -> str:
+        where = row["base_url"] or "this computer"
+        return f"{row['name']}  {where}  key: {row['key'] or 'none'}  {', '.join(row['models'][:5])}"
+
+    return _order("connectors", {}, _rows(as_json, line))
+
+
+@connectors_app.command("add")
+def connectors_add(
+    name: str,
+    vendor: Annotated[str, typer.Option(help="openai-compatible")] = "openai-compatible",
+    base_url: Annotated[str, typer.Option(help="Address, e.g. http://127.0.0.1:8080/v1")] = "",
+    model: Annotated[list[str] | None, typer.Option(help="Model to offer; else the server's list.")] = None,
+    key_stdin: Annotated[bool, typer.Option("--key-stdin", help="Read the key from standard input.")] = False,
+    key_env: Annotated[str | None, typer.Option(help="Keep only the name of the variable that holds the key.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Add a connector. Its key goes to the system's key store, or stays in the named variable."""
+    if key_stdin and key_env:
+        _fail("USAGE", "Give --key-stdin or --key-env, not both.", USAGE, as_json=as_json)
+    order = {"name": name, "vendor": vendor, "base_url": base_url, "models": model or []}
+    show = _rows(as_json, lambda row: f"{row['name']} is added: {', '.join(row['models'][:8]) or 'no models listed'}")
+    if key_env:
+        order["secret"] = {"kind": "env", "name": key_env}
+    elif key_stdin:
+        # Checked before the key is stored, so that a refused connector leaves no key behind.
+        code = _order("connector-add", {**order, "check": True}, lambda line: show(line) if "error" in line else None)
+        if code != COMPLETED:
+            return code
+        return _add_with_key(order, show, as_json)
+    return _order("connector-add", order, show)
+
+
+def _add_with_key(order: dict[str, Any], show: Show, as_json: bool) -> int:
+    from desktop.credentials import Credentials
+    from runtime_host.errors import ConnectorError
+
+    key = sys.stdin.readline().strip()
+    if not key:
+        _fail("KEY_MISSING", "Standard input held no key.", USAGE, as_json=as_json)
+    rows: list[dict[str, Any]] = []
+    code = _order("profile", {}, lambda line: rows.append(line["row"]) if "row" in line else show(line))
+    if code != COMPLETED:
+        return code
+    profile_uuid = rows[0]["uuid"]
+
+    async def keep() -> dict[str, Any]:
+        credentials = Credentials(profile_uuid)
+        try:
+            return (await credentials.store(order["name"], key)).model_dump(mode="json")
+        finally:
+            await credentials.aclose()
+
+    async def take_back(reference: dict[str, Any]) -> None:
+        from runtime_host.connectors.base import SecretRef
+
+        credentials = Credentials(profile_uuid)
+        try:
+            await credentials.delete(SecretRef.model_validate(reference))
+        finally:
+            await credentials.aclose()
+
+    try:
+        reference = asyncio.run(keep())
+    except ConnectorError as fault:
+        _fail(fault.error_code, fault.message, as_json=as_json)
+    code = _order("connector-add", {**order, "secret": reference}, show)
+    if code != COMPLETED:
+        asyncio.run(take_back(reference))
+    return code
+
+
+@connectors_app.command("remove")
+def connectors_remove(name: str, as_json: Json = False) -> int:
+    """Remove a connector and its key. Conversations stay."""
+    return _order("connector-remove", {"name": name}, _rows(as_json, lambda row: f"{row['name']} is removed"))
+
+
+# ------------------------------------------------------------ harnesses, doctor
+
+
+@app.command()
+def harnesses(as_json: Json = False) -> int:
+    """List what messages can go to."""
+
+    def line(row: dict[str, Any]) -> str:
+        state = "" if row["available"] else "  (not available)"
+        return (
+            f"{row['harness']}  {row['connector']}  {', '.join(row['models'][:5])}{state}\n"
+            f"    runs {row['runs']} · touches {row['touches']} · bills {row['bills']}\n"
+            f"    {row['note']}"
+        ).rstrip()
+
+    return _order("harnesses", {}, _rows(as_json, line))
+
+
+@app.command()
+def doctor(
+    as_json: Json = False,
+    without_walls: Annotated[
+        bool, typer.Option("--without-walls", help="Control run: a renderer without walls, so that every attack works.")
+    ] = False,
+) -> int:
+    """Attack decoys from inside a renderer and list what each attack met."""
+    from desktop import selftest
+
+    reports: list[dict[str, Any]] = []
+    if not without_walls and _host_runs(place.paths()):
+        code = _order("doctor", {}, lambda line: reports.append(line["row"]) if "row" in line else None)
+        if code not in (COMPLETED, SILENT):
+            return code
+    report = reports[0] if reports else selftest.report(walls="none" if without_walls else "all")
+    if as_json:
+        _print_json(report)
+    else:
+        print(_plain(selftest.in_words(report)))
+    return COMPLETED if report["level"] == "walled" or without_walls else FAILED
+
+
+def _host_runs(profile: paths.ProfilePaths) -> bool:
+    lock = host_lock.acquire(profile.lock)
+    if lock is None:
+        return True
+    lock.release()
+    return False
+
+

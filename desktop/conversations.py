@@ -1,0 +1,568 @@
+"""What the person sees as one thread: a conversation, its title, draft, state and sessions.
+
+Owns the conversations of a profile and the sessions that are open for them. Speaks to the
+runtime with full rights; who may ask for what is decided before (`authority`). Must not know
+channels or DTOs' bounds (`sanitize`). Invariants: a message is durable before `send` returns;
+a run is followed to its end whoever looks; state shown is state known, and what is not known
+is shown as unknown.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from desktop.agent_stores import AgentStores
+from desktop.choices import Choice, ChoiceBook
+from desktop.profile_store import ConversationRecord, ProfileStore
+from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
+from runtime_host.errors import AgentBusyError, AgentRuntimeError, AgentSessionRecoveryError
+from runtime_host.policy import CHAT
+from runtime_host.results import AgentResult
+from runtime_host.run import Run
+from runtime_host.runtime import AgentRuntime
+from runtime_host.session import Session, SessionReference
+from runtime_host.storage.base import ItemHead, RunRecord
+from ui.wire.dto import RunState
+
+log = logging.getLogger("remuda.conversations")
+
+DEFAULT_AGENT = AgentDefinition(id="assistant", instructions="")
+OWNER = TrustedContext(tenant_id="personal", user_id="me")
+TITLE_CHARS = 60
+UNTITLED = "New conversation"
+
+UNKNOWN_SENTENCE = (
+    "Remuda ended while this reply was coming. What had come is kept. Your message was sent once; whether the "
+    "work went on is not known, and nothing was sent again."
+)
+
+_ENDED: dict[str, RunState] = {
+    "completed": "done",
+    "failed": "failed",
+    "cancelled": "stopped",
+    "incomplete": "incomplete",
+    "unknown": "unknown",
+    "admitted": "admitting",
+    "dispatched": "working",
+}
+
+_INCOMPLETE_SENTENCES = {
+    "length": "The reply reached the model's length limit and ends here.",
+    "runtime_limit": "The reply reached the length limit set for it and ends here.",
+    "content_filter": "The provider's content filter ended the reply here.",
+}
+
+
+class Ending(NamedTuple):
+    """How the newest run of a conversation stands."""
+
+    run_id: str
+    state: RunState
+    sentence: str = ""
+    code: str = ""
+    started_ms: int = 0
+
+
+class Row(NamedTuple):
+    """A conversation as the sidebar shows it."""
+
+    record: ConversationRecord
+    subtitle: str
+    state: RunState
+
+
+class _Live:
+    """A conversation with an open session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.run: Run | None = None
+        self.stopping = False
+        self.busy = asyncio.Lock()
+
+
+class ConversationGoneError(AgentRuntimeError):
+    code = "CONVERSATION_GONE"
+
+
+class Conversations:
+    """All conversations of the profile."""
+
+    def __init__(
+        self,
+        profile: ProfileStore,
+        stores: AgentStores,
+        runtime: AgentRuntime,
+        choices: Callable[[], ChoiceBook],
+    ) -> None:
+        self._profile = profile
+        self._stores = stores
+        self._runtime = runtime
+        self._choices = choices
+        self._live: dict[str, _Live] = {}
+        self._endings: dict[str, Ending] = {}
+        self._followers: set[asyncio.Task[None]] = set()
+        self._hinted: set[str] = set()
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._listeners: list[Callable[[str], None]] = []
+
+    def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call `listener(conversation_id)` whenever one changes or goes; returns the way to end that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _changed(self, conversation_id: str) -> None:
+        for listener in list(self._listeners):
+            listener(conversation_id)
+
+    # ------------------------------------------------------------------ reading
+
+    async def rows(self, title_filter: str, first: int, count: int) -> tuple[int, list[Row]]:
+        """(how many match, rows `first`…)."""
+        records, total = await self._profile.read(lambda tx: tx.conversations(title_filter, first, count))
+        return total, [self._row(record) for record in records]
+
+    async def row(self, conversation_id: str) -> Row | None:
+        record = await self._profile.read(lambda tx: tx.conversation(conversation_id))
+        return self._row(record) if record else None
+
+    def _row(self, record: ConversationRecord) -> Row:
+        choice = self._choices().find(record.choice)
+        where = choice.harness_name + " · " + choice.runs if choice else "its model is not set up here any more"
+        return Row(record, where, self._state(record))
+
+    def _state(self, record: ConversationRecord) -> RunState:
+        live = self._live.get(record.conversation_id)
+        if live is not None and live.run is not None:
+            return "stopping" if live.stopping else "working"
+        ending = self._endings.get(record.conversation_id)
+        if ending is not None:
+            return ending.state
+        state = _ENDED.get(record.state, "done")
+        # Said to be running by a host that ended, and not taken up by this one: not known.
+        return "unknown" if state in ("admitting", "working") else state
+
+    async def names(self) -> list[str]:
+        """The ids of all conversations."""
+        records, _ = await self._profile.read(lambda tx: tx.conversations("", 0, 1_000_000))
+        return [record.conversation_id for record in records]
+
+    def choice_of(self, record: ConversationRecord) -> tuple[Choice | None, str]:
+        """(the choice a conversation is bound to, its effort)."""
+        effort = str((record.choice or {}).get("effort", ""))
+        return self._choices().find(record.choice), effort
+
+    def live_run(self, conversation_id: str) -> Run | None:
+        """The run that goes on now."""
+        live = self._live.get(conversation_id)
+        return live.run if live else None
+
+    def running(self) -> list[str]:
+        """Conversations with a run that goes on now."""
+        return [name for name, live in self._live.items() if live.run is not None]
+
+    async def ending(self, conversation_id: str) -> Ending | None:
+        """How the newest run stands; None when there was none."""
+        live = self._live.get(conversation_id)
+        if live is not None and live.run is not None:
+            started = live.run.created_ms
+            return Ending(live.run.run_id, "stopping" if live.stopping else "working", started_ms=started)
+        if conversation_id in self._endings:
+            return self._endings[conversation_id]
+        session_id = await self._session_id(conversation_id)
+        if session_id is None:
+            return None
+        store = await self._stores.open(DEFAULT_AGENT.id)
+        runs = await store.read(lambda tx: tx.runs(session_id))
+        if not runs:
+            return None
+        ending = self._endings[conversation_id] = _ending_of_record(runs[-1])
+        return ending
+
+    async def items(self, conversation_id: str, first: int, count: int, preview_chars: int) -> tuple[int, list[ItemHead]]:
+        """(how many there are, items `first`…), open ones with their text as it is now."""
+        session_id = await self._session_id(conversation_id)
+        if session_id is None:
+            return 0, []
+        store = await self._stores.open(DEFAULT_AGENT.id)
+        total, heads = await store.read(
+            lambda tx: (tx.count_items(session_id), tx.items(session_id, first, count, preview_chars))
+        )
+        run = self.live_run(conversation_id)
+        if run is None:
+            return total, heads
+        live_texts = {item.item_id: item.text for item in run.open_items()}
+        return total, [
+            head._replace(text=live_texts[head.item_id][:preview_chars], size_chars=len(live_texts[head.item_id]))
+            if head.item_id in live_texts
+            else head
+            for head in heads
+        ]
+
+    async def item_text(self, conversation_id: str, item_id: str, at: int, count: int) -> tuple[str, bool] | None:
+        """(characters `at`…, whether that is the end); None when the item is not of this conversation."""
+        run = self.live_run(conversation_id)
+        if run is not None:
+            for item in run.open_items():
+                if item.item_id == item_id:
+                    return item.text[at : at + count], at + count >= len(item.text)
+        session_id = await self._session_id(conversation_id)
+        store = await self._stores.open(DEFAULT_AGENT.id)
+        record = await store.read(lambda tx: tx.item(item_id))
+        if record is None or record.session_id != session_id:
+            return None
+        return record.text[at : at + count], at + count >= len(record.text)
+
+    async def _session_id(self, conversation_id: str) -> str | None:
+        live = self._live.get(conversation_id)
+        if live is not None:
+            return live.session.session_id
+        sessions = await self._profile.read(lambda tx: tx.conversation_sessions(conversation_id))
+        return sessions[-1].session_id if sessions else None
+
+    # ------------------------------------------------------------------- drafts
+
+    async def draft(self, conversation_id: str | None) -> str:
+        """The text kept for the composer."""
+        text = await self._profile.read(lambda tx: tx.draft(conversation_id or ""))
+        return text or ""
+
+    async def keep_draft(self, conversation_id: str | None, text: str) -> None:
+        """Keep what stands in the composer."""
+        await self._profile.transact(lambda tx: tx.put_draft(conversation_id or "", text))
+
+    # ------------------------------------------------------------------ writing
+
+    async def send(
+        self, conversation_id: str | None, text: str, *, request_id: str, choice: Choice, effort: str
+    ) -> tuple[str, Run]:
+        """Say something; returns (conversation, run) once the message is on disk.
+
+        Raises:
+            AgentRuntimeError: nothing was accepted; the text is still the caller's.
+        """
+        if not text.strip():
+            raise AgentRuntimeError("There is nothing to send.", code="MESSAGE_EMPTY")
+        if not choice.available:
+            raise AgentRuntimeError(choice.unavailable_because, code="CHOICE_UNAVAILABLE")
+        was = conversation_id
+        if conversation_id is None:
+            conversation_id = await self._begin(text, choice, effort)
+        live = await self._open(conversation_id)
+        async with live.busy:
+            if live.run is not None:
+                known = await live.session.find_request(request_id)
+                if known is None:
+                    raise AgentBusyError("A reply is still coming. Stop it first, or wait until it has ended.")
+            await self._hint_open()
+            bound = live.session.options.execution
+            if bound.connector != choice.connector or bound.driver != choice.driver:
+                raise AgentRuntimeError(
+                    f"This conversation is bound to {bound.connector}. A new conversation can go elsewhere.",
+                    code="CONVERSATION_BOUND",
+                )
+            reasoning = choice.execution(effort).reasoning
+            run = await live.session.run(
+                text,
+                request_id=request_id,
+                model=choice.model if choice.model != bound.model else None,
+                reasoning=reasoning if reasoning != bound.reasoning else None,
+            )
+            if live.run is None and not run.done:
+                live.run = run
+                live.stopping = False
+                self._endings.pop(conversation_id, None)
+                self._follow(conversation_id, live, run)
+        now = _now_ms()
+
+        def touch(tx: "object") -> None:
+            record = tx.conversation(conversation_id)  # type: ignore[attr-defined]
+            if record is not None:
+                title = record.title if record.title != UNTITLED else title_of(text)
+                tx.put_conversation(  # type: ignore[attr-defined]
+                    _with(record, title=title, updated_ms=now, choice=choice.record(effort), state="dispatched")
+                )
+            tx.put_draft(was or "", "")  # type: ignore[attr-defined]
+
+        await self._profile.transact(touch)
+        self._changed(conversation_id)
+        return conversation_id, run
+
+    async def _begin(self, text: str, choice: Choice, effort: str) -> str:
+        conversation_id = "c" + secrets.token_hex(12)
+        agent = self._runtime.create_agent(DEFAULT_AGENT)
+        session = await agent.open_session(
+            SessionOptions(execution=choice.execution(effort), context=OWNER, policy=CHAT)
+        )
+        now = _now_ms()
+        record = ConversationRecord(
+            conversation_id=conversation_id,
+            title=title_of(text),
+            pinned=False,
+            archived=False,
+            created_ms=now,
+            updated_ms=now,
+            agent_id=DEFAULT_AGENT.id,
+            choice=choice.record(effort),
+            state="admitted",
+        )
+        reference = session.reference().model_dump(mode="json")
+
+        def begin(tx: "object") -> None:
+            tx.put_conversation(record)  # type: ignore[attr-defined]
+            tx.add_conversation_session(conversation_id, session.session_id, reference)  # type: ignore[attr-defined]
+            tx.put_agent_hint(DEFAULT_AGENT.id, True, None)  # type: ignore[attr-defined]
+
+        await self._profile.transact(begin)
+        self._hinted.add(DEFAULT_AGENT.id)
+        self._live[conversation_id] = _Live(session)
+        return conversation_id
+
+    async def _hint_open(self) -> None:
+        # Written before the agent's own commit, so that it errs only towards "look there".
+        if DEFAULT_AGENT.id not in self._hinted:
+            await self._profile.transact(lambda tx: tx.put_agent_hint(DEFAULT_AGENT.id, True, None))
+            self._hinted.add(DEFAULT_AGENT.id)
+
+    async def _open(self, conversation_id: str) -> _Live:
+        lock = self._opening.setdefault(conversation_id, asyncio.Lock())
+        async with lock:
+            live = self._live.get(conversation_id)
+            if live is None:
+                sessions = await self._profile.read(lambda tx: tx.conversation_sessions(conversation_id))
+                if not sessions:
+                    raise ConversationGoneError("This conversation is not there any more.")
+                reference = SessionReference.model_validate(sessions[-1].reference)
+                session = await self._runtime.resume_session(reference, context=OWNER)
+                live = self._live[conversation_id] = _Live(session)
+            return live
+
+    async def _drop_sent_drafts(self) -> None:
+        """Forget a draft whose text was accepted just before the host died: the message is there, once."""
+        records, _ = await self._profile.read(lambda tx: tx.conversations("", 0, 1))
+        if not records:
+            return
+        name = records[0].conversation_id
+        session_id = await self._session_id(name)
+        if session_id is None:
+            return
+        store = await self._stores.open(DEFAULT_AGENT.id)
+        runs = await store.read(lambda tx: tx.runs(session_id))
+        if not runs:
+            return
+        sent = runs[-1].input.get("text")
+        keys = [name, ""] if len(runs) == 1 else [name]
+
+        def drop(tx: "object") -> None:
+            for key in keys:
+                if tx.draft(key) == sent:  # type: ignore[attr-defined]
+                    tx.put_draft(key, "")  # type: ignore[attr-defined]
+
+        await self._profile.transact(drop)
+
+    async def rebind(self, conversation_id: str, choice: Choice, effort: str) -> None:
+        """Let the next message of a conversation go to another model of the same connector.
+
+        Raises:
+            AgentRuntimeError: the conversation is bound to another connector, which has not seen it.
+        """
+        record = await self._profile.read(lambda tx: tx.conversation(conversation_id))
+        if record is None:
+            raise ConversationGoneError("This conversation is not there any more.")
+        kept = record.choice or {}
+        if (kept.get("driver"), kept.get("connector")) != (choice.driver, choice.connector):
+            raise AgentRuntimeError(
+                "This conversation stays with its connector, because another one has not seen it. "
+                "Start a new conversation to use this model.",
+                code="CONVERSATION_BOUND",
+            )
+        changed = _with(record, choice=choice.record(effort))
+        await self._profile.transact(lambda tx: tx.put_conversation(changed))
+        self._changed(conversation_id)
+
+    async def ask_again(self, conversation_id: str, *, request_id: str, choice: Choice, effort: str) -> tuple[str, Run]:
+        """Send the last message of the person once more, as a new run. Only ever on the person's word."""
+        session_id = await self._session_id(conversation_id)
+        if session_id is None:
+            raise ConversationGoneError("This conversation is not there any more.")
+        store = await self._stores.open(DEFAULT_AGENT.id)
+        runs = await store.read(lambda tx: tx.runs(session_id))
+        if not runs:
+            raise AgentRuntimeError("There is no message to ask again.", code="MESSAGE_EMPTY")
+        text = str(runs[-1].input.get("text", ""))
+        return await self.send(conversation_id, text, request_id=request_id, choice=choice, effort=effort)
+
+    async def stop(self, conversation_id: str) -> AgentResult | None:
+        """Stop the run that goes on; returns when it has stopped. None when none goes on."""
+        live = self._live.get(conversation_id)
+        if live is None or live.run is None:
+            return None
+        run = live.run
+        live.stopping = True
+        self._changed(conversation_id)
+        await run.cancel()
+        return await run.result()
+
+    async def detach(self, conversation_id: str) -> None:
+        """Let go of the session; it and its transcript stay and can be opened again.
+
+        Raises:
+            AgentRuntimeError: a run on this computer goes on and would end with it.
+        """
+        live = self._live.get(conversation_id)
+        if live is None:
+            return
+        await live.session.detach()
+        self._live.pop(conversation_id, None)
+        self._changed(conversation_id)
+
+    async def delete(self, conversation_id: str) -> None:
+        """Stop what runs, then remove the conversation with everything it holds, for good."""
+        live = await self._open_for_deletion(conversation_id)
+        if live is not None:
+            if live.run is not None:
+                try:
+                    await self.stop(conversation_id)
+                except AgentSessionRecoveryError:
+                    log.warning("a run was deleted whose end was not confirmed")
+            reference = live.session.reference()
+            await live.session.destroy()
+            self._live.pop(conversation_id, None)
+            await self._runtime.delete_session(reference, context=OWNER)
+        await self._profile.transact(lambda tx: tx.delete_conversation(conversation_id))
+        self._endings.pop(conversation_id, None)
+        self._opening.pop(conversation_id, None)
+        self._changed(conversation_id)
+
+    async def _open_for_deletion(self, conversation_id: str) -> _Live | None:
+        try:
+            return await self._open(conversation_id)
+        except AgentRuntimeError:
+            # The row outlived its session; it can still be removed.
+            return None
+
+    # ---------------------------------------------------------------- following
+
+    def _follow(self, conversation_id: str, live: _Live, run: Run) -> None:
+        task = asyncio.get_running_loop().create_task(self._until_end(conversation_id, live, run))
+        self._followers.add(task)
+        task.add_done_callback(self._followers.discard)
+
+    async def _until_end(self, conversation_id: str, live: _Live, run: Run) -> None:
+        try:
+            ending = ending_of_result(await run.result(), run.created_ms)
+        except AgentSessionRecoveryError as unknown:
+            ending = Ending(run.run_id, "unknown", unknown.message, unknown.error_code, run.created_ms)
+            # The session takes no further run; the next message opens it anew from disk.
+            await live.session.destroy()
+            self._live.pop(conversation_id, None)
+        if live.run is run:
+            live.run = None
+            live.stopping = False
+        self._endings[conversation_id] = ending
+        await self._record_state(conversation_id, ending.state)
+        self._changed(conversation_id)
+        if not self.running():
+            await self._hint_closed()
+
+    async def _record_state(self, conversation_id: str, state: RunState) -> None:
+        phase = {v: k for k, v in _ENDED.items()}[state]
+
+        def put(tx: "object") -> None:
+            record = tx.conversation(conversation_id)  # type: ignore[attr-defined]
+            if record is not None:
+                tx.put_conversation(_with(record, state=phase))  # type: ignore[attr-defined]
+
+        await self._profile.transact(put)
+
+    async def _hint_closed(self) -> None:
+        if DEFAULT_AGENT.id in self._hinted:
+            self._hinted.discard(DEFAULT_AGENT.id)
+            await self._profile.transact(lambda tx: tx.put_agent_hint(DEFAULT_AGENT.id, False, None))
+
+    async def recover(self) -> None:
+        """After a start: bring every run that was open when the host ended to where it is known to be.
+
+        One that was accepted and never sent is sent now; of one that was sent, what became of it is
+        unknown, and it is not sent again.
+        """
+        hint = await self._profile.read(lambda tx: tx.agent_hint(DEFAULT_AGENT.id))
+        if hint is None or not hint.open:
+            return
+        self._hinted.add(DEFAULT_AGENT.id)
+        by_session = await self._profile.read(lambda tx: tx.sessions_to_conversations())
+        await self._drop_sent_drafts()
+        for recovered in await self._runtime.recover(DEFAULT_AGENT.id):
+            conversation_id = by_session.get(recovered.session_id)
+            if conversation_id is None:
+                continue
+            if recovered.run is not None and not recovered.run.done:
+                live = self._live[conversation_id] = _Live(recovered.session)
+                live.run = recovered.run
+                self._follow(conversation_id, live, recovered.run)
+            else:
+                self._endings[conversation_id] = Ending(recovered.run_id, "unknown", UNKNOWN_SENTENCE, "RUN_UNKNOWN")
+                await self._record_state(conversation_id, "unknown")
+            self._changed(conversation_id)
+        if not self.running():
+            await self._hint_closed()
+
+    async def wait_until_quiet(self, stop: asyncio.Event) -> None:
+        """Return when no run goes on any more, or when `stop` is set."""
+        while self._followers and not stop.is_set():
+            stopped = asyncio.ensure_future(stop.wait())
+            await asyncio.wait({stopped, *self._followers}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+
+    async def aclose(self) -> None:
+        """Wait for followers of runs that have ended; the runtime has ended the others before."""
+        for task in list(self._followers):
+            task.cancel()
+        await asyncio.gather(*self._followers, return_exceptions=True)
+        self._live.clear()
+
+
+def title_of(text: str) -> str:
+    """A title by rule: the first line with words in it, cut at a word."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), UNTITLED)
+    words = " ".join(first.split())
+    if len(words) <= TITLE_CHARS:
+        return words
+    cut = words[:TITLE_CHARS].rsplit(" ", 1)[0]
+    return (cut if len(cut) > TITLE_CHARS // 2 else words[:TITLE_CHARS]).rstrip() + "…"
+
+
+def ending_of_result(result: AgentResult, started_ms: int) -> Ending:
+    """How a run that ended stands, in words."""
+    sentence = result.error.message if result.error else ""
+    if result.status == "incomplete":
+        sentence = sentence or _INCOMPLETE_SENTENCES.get(result.finish_reason or "", "The reply ends here, incomplete.")
+    return Ending(
+        result.run_id,
+        _ENDED[result.status],
+        sentence,
+        result.error.code if result.error else "",
+        started_ms,
+    )
+
+
+def _ending_of_record(record: RunRecord) -> Ending:
+    if record.result is not None:
+        return ending_of_result(AgentResult.model_validate(record.result), record.created_ms)
+    state = _ENDED[record.phase]
+    if state == "unknown":
+        return Ending(record.run_id, state, UNKNOWN_SENTENCE, "RUN_UNKNOWN", record.created_ms)
+    return Ending(record.run_id, state, started_ms=record.created_ms)
+
+
+def _with(record: ConversationRecord, **changes: object) -> ConversationRecord:
+    import msgspec
+
+    return msgspec.structs.replace(record, **changes)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,421 @@
+"""What the person in front of the window may do, carried out with the host's rights.
+
+Owns the translation of a checked command into work, and of records into DTOs. The channel
+has checked ids and revisions before anything arrives here; what is dangerous is asked once
+more in the trusted dialog. Invariant: every answer has been through `sanitize`.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from desktop import doctor, sanitize
+from desktop.authority import ChannelAuthority
+from desktop.build import BUILD
+from desktop.choices import Choice
+from desktop.connector_entry import enter_connector
+from desktop.conversations import Ending, Row
+from desktop.dialog.wire import DeleteConfirmation, RemoveConnector
+from runtime_host.errors import AgentRuntimeError
+from runtime_host.run import Run
+from ui.wire import dto
+
+if TYPE_CHECKING:
+    from desktop.app import Host
+    from desktop.window import Window
+
+log = logging.getLogger("remuda.desk")
+
+ENTER_SENDS = "Enter sends · Shift+Enter starts a new line"
+ENTER_WAITS = "A reply is coming · stop it to send something else"
+ENTER_NOWHERE = "Choose a model first"
+
+
+class WindowDesk:
+    """The `Desk` of the window's channel."""
+
+    def __init__(self, host: "Host") -> None:
+        self._host = host
+        self.window: Window | None = None
+        self._new_choice: tuple[str, str] | None = None
+        self._last_selected: str | None = None
+        self._isolation: dto.Isolation | None = None
+        host.conversations.on_change(self._conversation_changed)
+        host.connectors.on_change = self._connectors_changed
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------ what changed
+
+    def _conversation_changed(self, conversation_id: str) -> None:
+        channel = self.window.channel if self.window else None
+        if channel is not None:
+            channel.conversation_changed(conversation_id)
+
+    def conversation_deleted(self, conversation_id: str) -> None:
+        """Tell the window that a conversation is no more."""
+        if self._last_selected == conversation_id:
+            self._last_selected = None
+        channel = self.window.channel if self.window else None
+        if channel is not None:
+            channel.conversation_gone(conversation_id)
+
+    def _connectors_changed(self) -> None:
+        channel = self.window.channel if self.window else None
+        if channel is not None:
+            channel.changed("connectors")
+            channel.changed("choices")
+            channel.changed("selected")
+
+    # ---------------------------------------------------------------- greeting
+
+    def hello(self) -> dto.HostHello:
+        look = self._host.appearance.message()
+        return dto.HostHello(
+            version=dto.PROTOCOL_VERSION,
+            build=BUILD,
+            profile=sanitize.line(self._host.paths.name),
+            theme=look.theme,
+            dark=look.dark,
+            high_contrast=look.high_contrast,
+            reduced_motion=look.reduced_motion,
+        )
+
+    def appearance(self) -> dto.Appearance:
+        return self._host.appearance.message()
+
+    def first_selection(self) -> str | None:
+        """After a restart of the renderer the conversation is still there."""
+        return self._last_selected
+
+    async def first_messages(self, locked: dto.Locked) -> list[dto.Message]:
+        window = self.window
+        assert window is not None
+        report = doctor.isolation_report(window.launch_plan, locked, ())
+        self._isolation = report
+        messages: list[dto.Message] = [report, await self.conversations("", 0, 100)]
+        if report.level == "none":
+            messages.append(
+                dto.Notice(id="walls", level="warning", code="NO_WALLS", text=report.sentence, sticky=True)
+            )
+        if window.restarted_because:
+            messages.append(
+                dto.Notice(
+                    id="restarted",
+                    level="warning",
+                    code="WINDOW_RESTARTED",
+                    text="The window was started again, because "
+                    + sanitize.sentence(window.restarted_because)
+                    + ". Nothing that was sent is lost, and work went on.",
+                )
+            )
+            window.restarted_because = ""
+        task = asyncio.get_running_loop().create_task(self._follow_system_look())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return messages
+
+    async def _follow_system_look(self) -> None:
+        if await self._host.appearance.ask_system():
+            channel = self.window.channel if self.window else None
+            if channel is not None:
+                channel.changed("appearance")
+
+    # ----------------------------------------------------------------- reading
+
+    async def conversations(self, title_filter: str, first: int, count: int) -> dto.Conversations:
+        total, rows = await self._host.conversations.rows(title_filter, first, count)
+        return dto.Conversations(
+            filter=sanitize.line(title_filter), total=total, first=first, rows=tuple(_row(row) for row in rows)
+        )
+
+    async def conversation(self, conversation_id: str) -> dto.ConversationRow | None:
+        row = await self._host.conversations.row(conversation_id)
+        return _row(row) if row else None
+
+    async def selected(self, authority: ChannelAuthority) -> list[dto.Message]:
+        revision, conversation_id = authority.binding
+        conversations = self._host.conversations
+        row = await conversations.row(conversation_id) if conversation_id else None
+        if conversation_id is not None and row is None:
+            revision, conversation_id = authority.select(None)
+        self._last_selected = conversation_id
+        ending = await conversations.ending(conversation_id) if conversation_id else None
+        total = (await conversations.items(conversation_id, 0, 1, 1))[0] if conversation_id else 0
+        choice, effort = conversations.choice_of(row.record) if row else self._choice_for_new()
+        draft = sanitize.text(await conversations.draft(conversation_id))
+        first, *rest = sanitize.pieces(draft)
+        selected = dto.Selected(
+            revision=revision,
+            conversation=conversation_id,
+            title=sanitize.line(row.record.title) if row else "",
+            sentence=sanitize.line(choice.sentence(effort) if choice else "Choose a model"),
+            choice=choice.choice_id if choice else None,
+            effort=effort,
+            enter=_enter(ending, choice),
+            total=total,
+            draft=first,
+            draft_pieces=len(rest),
+            run=_run_view(ending),
+        )
+        return [selected, *(dto.DraftPiece(revision=revision, text=piece) for piece in rest)]
+
+    async def run_changed(self, authority: ChannelAuthority) -> dto.RunChanged | None:
+        revision, conversation_id = authority.binding
+        if conversation_id is None:
+            return None
+        conversations = self._host.conversations
+        row = await conversations.row(conversation_id)
+        if row is None:
+            return None
+        ending = await conversations.ending(conversation_id)
+        choice, _ = conversations.choice_of(row.record)
+        return dto.RunChanged(
+            revision=revision, conversation=conversation_id, enter=_enter(ending, choice), run=_run_view(ending)
+        )
+
+    async def items(self, conversation_id: str, first: int, count: int, snapshot: bool) -> dto.Items:
+        total, heads = await self._host.conversations.items(conversation_id, first, count, dto.TEXT_PIECE_CHARS)
+        return dto.Items(
+            conversation=conversation_id,
+            total=total,
+            first=min(first, total),
+            items=tuple(sanitize.item(head) for head in heads),
+            snapshot=snapshot,
+        )
+
+    async def item_text(self, conversation_id: str, item_id: str, at: int) -> dto.ItemText | None:
+        found = await self._host.conversations.item_text(conversation_id, item_id, at, dto.TEXT_PIECE_CHARS)
+        if found is None:
+            return None
+        text, last = found
+        return dto.ItemText(conversation=conversation_id, item=item_id, at=at, text=sanitize.text(text), last=last)
+
+    async def keep_draft(self, conversation_id: str | None, text: str) -> None:
+        await self._host.conversations.keep_draft(conversation_id, text)
+
+    def choices(self) -> dto.Choices:
+        return dto.Choices(choices=tuple(_choice(choice) for choice in list(self._host.choices())[:512]))
+
+    def connectors(self) -> dto.Connectors:
+        return dto.Connectors(
+            rows=tuple(
+                dto.ConnectorRow(
+                    id=connector_id(connector.name),
+                    name=sanitize.line(connector.name),
+                    vendor=connector.vendor,
+                    address=sanitize.line(connector.base_url),
+                    key=_key_words(connector.secret.kind if connector.secret else None),
+                )
+                for connector in list(self._host.connectors)[:256]
+            )
+        )
+
+    def live_run(self, conversation_id: str) -> Run | None:
+        return self._host.conversations.live_run(conversation_id)
+
+    def choose_new(self) -> None:
+        """A new conversation starts with the default choice again."""
+        self._new_choice = None
+
+    def _choice_for_new(self) -> tuple[Choice | None, str]:
+        book = self._host.choices()
+        if self._new_choice is not None:
+            chosen = book.get(self._new_choice[0])
+            if chosen is not None:
+                return chosen, self._new_choice[1]
+        return book.default(), ""
+
+    # ---------------------------------------------------------------- commands
+
+    async def carry_out(self, command: dto.Message, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        """Carry out a command whose ids and revision were checked.
+
+        Raises:
+            AgentRuntimeError: it was refused, with the sentence for the person.
+        """
+        match command:
+            case dto.Send():
+                return await self._send(command, text, authority)
+            case dto.AskAgain():
+                return await self._ask_again(command, authority)
+            case dto.Choose():
+                return await self._choose(command, authority)
+            case dto.Stop():
+                name = _conversation(authority)
+                await self._host.conversations.stop(name)
+            case dto.Detach():
+                await self._host.conversations.detach(_conversation(authority))
+                authority.select(None)
+            case dto.Delete():
+                return await self._delete(command, authority)
+            case dto.AddConnector():
+                added = await enter_connector(self._host)
+                if added is None:
+                    return dto.Outcome(request=command.request, status="refused", code="NOT_DONE", text="")
+            case dto.RemoveConnector():
+                return await self._remove_connector(command)
+            case dto.SetTheme():
+                await self._host.settings.set_theme(command.theme)
+                await self._follow_system_look()
+                if self.window is not None and self.window.channel is not None:
+                    self.window.channel.changed("appearance")
+            case dto.SelfTest():
+                await self.self_test()
+            case _:
+                raise AgentRuntimeError("Remuda does not know this command.", code="COMMAND_UNKNOWN")
+        return dto.Outcome(request=command.request, status="done")  # type: ignore[attr-defined]
+
+    async def _current_choice(self, conversation_id: str | None) -> tuple[Choice, str]:
+        choice: Choice | None
+        if conversation_id is None:
+            choice, effort = self._choice_for_new()
+        else:
+            row = await self._host.conversations.row(conversation_id)
+            choice, effort = self._host.conversations.choice_of(row.record) if row else (None, "")
+        if choice is None:
+            raise AgentRuntimeError(
+                "The model this conversation used is not set up here any more. Choose another, or add its connector.",
+                code="CHOICE_GONE",
+            )
+        return choice, effort
+
+    async def _send(self, command: dto.Send, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        conversation_id = authority.binding.conversation_id
+        choice, effort = await self._current_choice(conversation_id)
+        name, run = await self._host.conversations.send(
+            conversation_id, text, request_id=command.request_id, choice=choice, effort=effort
+        )
+        if name != conversation_id:
+            authority.select(name)
+        return dto.Outcome(request=command.request, status="done", id=sanitize.wire_id(run.run_id))
+
+    async def _ask_again(self, command: dto.AskAgain, authority: ChannelAuthority) -> dto.Outcome:
+        name = _conversation(authority)
+        choice, effort = await self._current_choice(name)
+        _, run = await self._host.conversations.ask_again(
+            name, request_id=command.request_id, choice=choice, effort=effort
+        )
+        return dto.Outcome(request=command.request, status="done", id=sanitize.wire_id(run.run_id))
+
+    async def _choose(self, command: dto.Choose, authority: ChannelAuthority) -> dto.Outcome:
+        choice = self._host.choices().get(command.choice)
+        if choice is None:
+            return dto.Outcome(
+                request=command.request, status="stale", code="STALE", text="This choice is not offered any more."
+            )
+        if not choice.available:
+            raise AgentRuntimeError(choice.unavailable_because, code="CHOICE_UNAVAILABLE")
+        if command.effort and command.effort not in choice.efforts:
+            raise AgentRuntimeError("This model does not offer that effort.", code="EFFORT_UNKNOWN")
+        conversation_id = authority.binding.conversation_id
+        if conversation_id is None:
+            self._new_choice = (choice.choice_id, command.effort)
+        else:
+            await self._host.conversations.rebind(conversation_id, choice, command.effort)
+        authority.moved()
+        return dto.Outcome(request=command.request, status="done")
+
+    async def _delete(self, command: dto.Delete, authority: ChannelAuthority) -> dto.Outcome:
+        name = _conversation(authority)
+        row = await self._host.conversations.row(name)
+        if row is None:
+            return dto.Outcome(request=command.request, status="stale", code="STALE", text="It is gone already.")
+        running = self._host.conversations.live_run(name) is not None
+        confirmed = await self._host.dialogs.confirm(
+            DeleteConfirmation(title=sanitize.line(row.record.title), running=running)
+        )
+        if not confirmed:
+            return dto.Outcome(request=command.request, status="refused", code="NOT_CONFIRMED", text="")
+        await self._host.conversations.delete(name)
+        self.conversation_deleted(name)
+        return dto.Outcome(request=command.request, status="done")
+
+    async def _remove_connector(self, command: dto.RemoveConnector) -> dto.Outcome:
+        found = next((c for c in self._host.connectors if connector_id(c.name) == command.connector), None)
+        if found is None:
+            return dto.Outcome(request=command.request, status="stale", code="STALE", text="It is gone already.")
+        confirmed = await self._host.dialogs.confirm(
+            RemoveConnector(name=sanitize.line(found.name), address=sanitize.line(found.base_url))
+        )
+        if not confirmed:
+            return dto.Outcome(request=command.request, status="refused", code="NOT_CONFIRMED", text="")
+        await self._host.operations.remove_connector(found.name)
+        return dto.Outcome(request=command.request, status="done")
+
+    # --------------------------------------------------------------- self-test
+
+    async def self_test(self) -> dto.Isolation:
+        """Have the renderer attack decoys and show what each attack met."""
+        window = self.window
+        if window is None or window.channel is None or window.locked is None:
+            raise AgentRuntimeError("There is no window to test.", code="NO_WINDOW")
+        report = await doctor.test_renderer(window.launch_plan, window.locked, window.channel.run_probes)
+        self._isolation = report
+        window.channel.tell(report)
+        return report
+
+
+def connector_id(name: str) -> str:
+    """The wire's name of a connector."""
+    return sanitize.wire_id("connector:" + name)
+
+
+def _conversation(authority: ChannelAuthority) -> str:
+    name = authority.binding.conversation_id
+    if name is None:
+        raise AgentRuntimeError("No conversation is selected.", code="NOTHING_SELECTED")
+    return name
+
+
+def _row(row: Row) -> dto.ConversationRow:
+    record = row.record
+    return dto.ConversationRow(
+        id=record.conversation_id,
+        title=sanitize.line(record.title),
+        subtitle=sanitize.line(row.subtitle),
+        updated_ms=max(0, record.updated_ms),
+        state=row.state,
+        pinned=record.pinned,
+    )
+
+
+def _choice(choice: Choice) -> dto.Choice:
+    return dto.Choice(
+        id=choice.choice_id,
+        harness=sanitize.line(choice.harness_name),
+        connector=sanitize.line("This computer" if choice.vendor == "builtin" else choice.connector),
+        model=sanitize.line(choice.model),
+        efforts=choice.efforts[:12],
+        runs=choice.runs,
+        touches=choice.touches,
+        bills=choice.bills,
+        note=sanitize.sentence(choice.note),
+        available=choice.available,
+    )
+
+
+def _run_view(ending: Ending | None) -> dto.RunView | None:
+    if ending is None:
+        return None
+    return dto.RunView(
+        id=sanitize.wire_id(ending.run_id),
+        state=ending.state,
+        sentence=sanitize.sentence(ending.sentence),
+        code=sanitize.code(ending.code),
+        started_ms=max(0, ending.started_ms),
+        can_ask_again=ending.state in ("failed", "unknown", "stopped", "incomplete"),
+    )
+
+
+def _enter(ending: Ending | None, choice: Choice | None) -> str:
+    if choice is None:
+        return ENTER_NOWHERE
+    if ending is not None and ending.state in ("admitting", "working", "stopping", "waiting"):
+        return ENTER_WAITS
+    return ENTER_SENDS
+
+
+def _key_words(kind: str | None) -> str:
+    if kind is None:
+        return "no key"
+    return "key in the system's key store" if kind == "keyring" else "key in an environment variable"

@@ -1,0 +1,372 @@
+"""What can be asked of a host by an order: over the control socket, or by the command line that is the host.
+
+Owns the meaning and the answers of every order, once for both. Orders carry no secret: a key
+goes from the command line's own process to the key store, and only its reference comes here.
+Answers are lines (`event`, `result`, `row`, `error`); the exit code says how it ended.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from desktop import sanitize
+from desktop.choices import Choice
+from runtime_host.connectors.base import Connector, SecretRef
+from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError, ConnectorError
+from runtime_host.results import AgentResult
+from runtime_host.run import Run
+
+if TYPE_CHECKING:
+    from desktop.app import Host
+
+log = logging.getLogger("remuda.operations")
+
+COMPLETED, FAILED, USAGE, CANCELLED, INCOMPLETE, UNKNOWN, SILENT = 0, 1, 2, 3, 4, 5, 6
+EXIT_CODES = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "incomplete": INCOMPLETE}
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Order = Callable[[dict[str, Any], Send, asyncio.Event], Awaitable[int]]
+
+
+class Operations:
+    """Orders by name."""
+
+    def __init__(self, host: "Host") -> None:
+        self._host = host
+        self.active = 0
+        self._orders: dict[str, Order] = {
+            "raise": self._raise,
+            "status": self._status,
+            "profile": self._profile,
+            "run": self._run,
+            "sessions": self._sessions,
+            "stop": self._stop,
+            "detach": self._detach,
+            "delete": self._delete,
+            "connectors": self._connectors,
+            "connector-add": self._connector_add,
+            "connector-remove": self._connector_remove,
+            "harnesses": self._harnesses,
+            "doctor": self._doctor,
+        }
+
+    async def perform(self, command: str, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        """Carry out an order; its lines go to `send`. Returns the exit code."""
+        order = self._orders.get(command)
+        if order is None:
+            await send({"error": {"code": "COMMAND_UNKNOWN", "message": "The running Remuda does not know this command."}})
+            return USAGE
+        self.active += 1
+        try:
+            return await order(arguments, send, stop)
+        except AgentRuntimeError as refused:
+            redact = self._host.registry.redactor.text
+            await send({"error": {"code": refused.error_code, "message": redact(refused.message)}})
+            return USAGE if refused.error_code in _USAGE_CODES else FAILED
+        finally:
+            self.active -= 1
+            self._host.end_when_idle_soon()
+
+    # ------------------------------------------------------------------ the host
+
+    async def _raise(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        self._host.raise_window(str(arguments.get("token", ""))[:512])
+        return COMPLETED
+
+    async def _status(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        host = self._host
+        wanted = arguments.get("session")
+        if wanted:
+            name = await self._find(str(wanted))
+            await send({"row": await self._session_row(name)})
+            return COMPLETED
+        window = host.window is not None and host.window.is_open
+        renderer = host.window.channel is not None if host.window else False
+        await send(
+            {
+                "row": {
+                    "profile": host.paths.name,
+                    "window": window,
+                    "renderer": renderer,
+                    "running": host.conversations.running(),
+                    "open_agent_files": host.stores.open_files(),
+                }
+            }
+        )
+        return COMPLETED
+
+    async def _profile(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        await send({"row": {"name": self._host.paths.name, "uuid": self._host.settings.profile_uuid}})
+        return COMPLETED
+
+    async def _doctor(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        window = self._host.window
+        if window is None or window.locked is None:
+            return SILENT
+        report = await self._host.desk.self_test()
+        from desktop import doctor
+
+        await send({"row": doctor.as_json(report)})
+        return COMPLETED
+
+    # ------------------------------------------------------------------ sessions
+
+    async def _find(self, wanted: str) -> str:
+        """A conversation by its id or the unambiguous beginning of one."""
+        names = await self._host.conversations.names()
+        matches = [name for name in names if name == wanted] or [name for name in names if name.startswith(wanted)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise AgentRuntimeError(f"{wanted} is the beginning of {len(matches)} sessions.", code="SESSION_AMBIGUOUS")
+        raise AgentRuntimeError(f"There is no session {wanted}.", code="SESSION_UNKNOWN")
+
+    async def _session_row(self, name: str) -> dict[str, Any]:
+        row = await self._host.conversations.row(name)
+        ending = await self._host.conversations.ending(name)
+        if row is None:
+            raise AgentRuntimeError(f"There is no session {name}.", code="SESSION_UNKNOWN")
+        return {
+            "session": name,
+            "title": row.record.title,
+            "state": row.state,
+            "where": row.subtitle,
+            "updated_ms": row.record.updated_ms,
+            "run": ending.run_id if ending else None,
+            "sentence": ending.sentence if ending else "",
+            "code": ending.code if ending else "",
+        }
+
+    async def _sessions(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        first, total = 0, 1
+        while first < total:
+            total, rows = await self._host.conversations.rows(str(arguments.get("filter", "")), first, 200)
+            for row in rows:
+                await send(
+                    {
+                        "row": {
+                            "session": row.record.conversation_id,
+                            "title": row.record.title,
+                            "state": row.state,
+                            "where": row.subtitle,
+                            "updated_ms": row.record.updated_ms,
+                        }
+                    }
+                )
+            first += max(1, len(rows))
+        return COMPLETED
+
+    async def _stop(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        name = await self._find(str(arguments["session"]))
+        result = await self._host.conversations.stop(name)
+        await send({"row": {"session": name, "stopped": result is not None, "status": result.status if result else None}})
+        return COMPLETED
+
+    async def _detach(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        name = await self._find(str(arguments["session"]))
+        await self._host.conversations.detach(name)
+        await send({"row": {"session": name, "detached": True}})
+        return COMPLETED
+
+    async def _delete(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        name = await self._find(str(arguments["session"]))
+        if not arguments.get("confirmed"):
+            await send({"row": {**await self._session_row(name), "confirm": True}})
+            return COMPLETED
+        await self._host.conversations.delete(name)
+        self._host.desk.conversation_deleted(name)
+        await send({"row": {"session": name, "deleted": True}})
+        return COMPLETED
+
+    # ----------------------------------------------------------------------- run
+
+    async def _run(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        wanted = arguments.get("session")
+        conversation_id = await self._find(str(wanted)) if wanted else None
+        choice, effort = await self._choice(arguments, conversation_id)
+        request_id = str(arguments.get("request_id") or "cli-" + secrets.token_hex(12))
+        conversation_id, run = await self._host.conversations.send(
+            conversation_id, str(arguments.get("prompt", "")), request_id=request_id, choice=choice, effort=effort
+        )
+        reference = {"session": conversation_id, "run": run.run_id, "request_id": request_id}
+        await send({"accepted": reference})
+        if arguments.get("detach"):
+            return COMPLETED
+        stopping = asyncio.ensure_future(self._stop_when(stop, run))
+        try:
+            async for event in run.events():
+                await send({"event": event.model_dump(mode="json")})
+            return await self._send_result(run, conversation_id, send)
+        finally:
+            stopping.cancel()
+
+    async def _stop_when(self, stop: asyncio.Event, run: Run) -> None:
+        await stop.wait()
+        await run.cancel()
+
+    async def _send_result(self, run: Run, conversation_id: str, send: Send) -> int:
+        try:
+            result: AgentResult = await run.result()
+        except AgentSessionRecoveryError as unknown:
+            await send(
+                {
+                    "result": {
+                        "type": "result",
+                        "session": conversation_id,
+                        "run_id": run.run_id,
+                        "status": "unknown",
+                        "error": {"code": unknown.error_code, "message": unknown.message},
+                    }
+                }
+            )
+            return UNKNOWN
+        await send({"result": {"type": "result", "session": conversation_id, **result.model_dump(mode="json")}})
+        return EXIT_CODES[result.status]
+
+    async def _choice(self, arguments: dict[str, Any], conversation_id: str | None) -> tuple[Choice, str]:
+        book = self._host.choices()
+        effort = str(arguments.get("reasoning") or "")
+        harness, connector, model = (arguments.get(key) for key in ("harness", "connector", "model"))
+        if conversation_id is not None:
+            row = await self._host.conversations.row(conversation_id)
+            kept, kept_effort = self._host.conversations.choice_of(row.record) if row else (None, "")
+            if not (harness or connector or model):
+                if kept is None:
+                    raise AgentRuntimeError("The model this session used is not set up any more.", code="CHOICE_GONE")
+                return kept, effort or kept_effort
+            connector = connector or (kept.connector if kept else None)
+        fitting = [
+            choice
+            for choice in book
+            if (not harness or choice.driver == harness)
+            and (not connector or choice.connector == connector)
+            and (not model or choice.model == model)
+        ]
+        if fitting:
+            return next((choice for choice in fitting if choice.available), fitting[0]), effort
+        found = self._host.connectors.find(str(connector)) if connector else None
+        if found is not None and model and (not harness or harness == "native.agent"):
+            # A model the connector did not list may still be there: its server decides.
+            return Choice("native.agent", found.name, str(model), found.vendor), effort
+        asked = " ".join(f"--{key} {value}" for key, value in
+                         (("harness", harness), ("connector", connector), ("model", model)) if value)
+        raise AgentRuntimeError(
+            f"Nothing here matches {asked or 'that'}. `remuda harnesses` and `remuda connectors list` show what there is.",
+            code="CHOICE_UNKNOWN",
+        )
+
+    # ---------------------------------------------------------------- connectors
+
+    async def _connectors(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        for connector in self._host.connectors:
+            secret = connector.secret
+            await send(
+                {
+                    "row": {
+                        "name": connector.name,
+                        "vendor": connector.vendor,
+                        "base_url": connector.base_url,
+                        "key": None if secret is None else secret.kind if secret.kind == "keyring" else f"env {secret.name}",
+                        "models": list(connector.models),
+                    }
+                }
+            )
+        missing = self._host.model.available()
+        await send(
+            {
+                "row": {
+                    "name": "builtin",
+                    "vendor": "builtin",
+                    "base_url": "",
+                    "key": None,
+                    "models": [choice.model for choice in self._host.choices() if choice.vendor == "builtin"],
+                    "note": missing or "",
+                }
+            }
+        )
+        return COMPLETED
+
+    async def _connector_add(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        secret = arguments.get("secret")
+        try:
+            connector = Connector(
+                name=str(arguments["name"]),
+                vendor=arguments.get("vendor", "openai-compatible"),
+                base_url=str(arguments.get("base_url", "")),
+                secret=SecretRef.model_validate(secret) if secret else None,
+                models=tuple(arguments.get("models", ())),
+            )
+        except ValidationError as fault:
+            first = fault.errors()[0]
+            raise ConnectorError(
+                f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}", code="CONNECTOR_CONFIGURATION"
+            ) from None
+        added = await self.add_connector(connector, checking_only=bool(arguments.get("check")))
+        await send({"row": {"name": added.name, "base_url": added.base_url, "models": list(added.models)}})
+        return COMPLETED
+
+    async def add_connector(self, connector: Connector, *, checking_only: bool = False) -> Connector:
+        """Keep a new connector, with the models its server lists where none were named."""
+        self._host.connectors.check_name(connector.name)
+        if checking_only:
+            return connector
+        if not connector.models and connector.vendor != "builtin":
+            models = await self._host.list_models(connector)
+            connector = connector.model_copy(update={"models": models})
+        await self._host.connectors.add(connector)
+        return connector
+
+    async def _connector_remove(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        name = str(arguments["name"])
+        await self.remove_connector(name)
+        await send({"row": {"name": name, "removed": True}})
+        return COMPLETED
+
+    async def remove_connector(self, name: str) -> None:
+        """Take a connector away, and its key out of the key store."""
+        connector = await self._host.connectors.remove(name)
+        if connector.secret is not None:
+            await self._host.credentials.delete(connector.secret)
+
+    async def _harnesses(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        seen: set[tuple[str, str]] = set()
+        for choice in self._host.choices():
+            if (choice.driver, choice.connector) in seen:
+                continue
+            seen.add((choice.driver, choice.connector))
+            await send(
+                {
+                    "row": {
+                        "harness": choice.driver,
+                        "name": choice.harness_name,
+                        "connector": choice.connector,
+                        "models": [other.model for other in self._host.choices() if other.connector == choice.connector],
+                        "runs": choice.runs,
+                        "touches": choice.touches,
+                        "bills": choice.bills,
+                        "available": choice.available,
+                        "note": sanitize.sentence(choice.note),
+                    }
+                }
+            )
+        return COMPLETED
+
+
+_USAGE_CODES = {
+    "SESSION_UNKNOWN",
+    "SESSION_AMBIGUOUS",
+    "CHOICE_UNKNOWN",
+    "MESSAGE_EMPTY",
+    "CONNECTOR_UNKNOWN",
+    "CONNECTOR_EXISTS",
+    "CONNECTOR_NAME_INVALID",
+    "CONNECTOR_CONFIGURATION",
+    "CONNECTOR_URL_REFUSED",
+    "CONNECTOR_KEY_BOUND",
+    "AGENT_REQUEST_CONFLICT",
+    "AGENT_DRIVER_CONFIGURATION",
+}

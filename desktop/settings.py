@@ -1,0 +1,54 @@
+"""The settings of a profile, typed, with their defaults.
+
+Owns the meaning of every key in the profile store's settings. A value that does not fit its
+type (an older or damaged one) counts as not set.
+"""
+
+import uuid
+from typing import Literal, get_args
+
+from desktop.profile_store import ProfileStore
+from ui.wire.dto import Theme
+
+
+class Settings:
+    """Settings, read once and written through."""
+
+    def __init__(self, store: ProfileStore) -> None:
+        self._store = store
+        self.theme: Theme = "system"
+        self.picture_word: str | None = None
+        self.profile_uuid = ""
+        self.require_walls = False
+
+    async def load(self) -> None:
+        """Read all settings; a new profile gets its uuid, which keyring entries and agent files carry."""
+        values = await self._store.read(
+            lambda tx: {name: tx.setting(name) for name in ("theme", "picture_word", "profile_uuid", "require_walls")}
+        )
+        if values["theme"] in get_args(Theme):
+            self.theme = values["theme"]
+        if isinstance(values["picture_word"], str):
+            self.picture_word = values["picture_word"]
+        self.require_walls = values["require_walls"] is True
+        if isinstance(values["profile_uuid"], str) and values["profile_uuid"]:
+            self.profile_uuid = values["profile_uuid"]
+        else:
+            self.profile_uuid = str(uuid.uuid4())
+            await self._put("profile_uuid", self.profile_uuid)
+
+    async def set_theme(self, theme: Theme) -> None:
+        self.theme = theme
+        await self._put("theme", theme)
+
+    async def set_picture_word(self, word: str) -> None:
+        self.picture_word = word
+        await self._put("picture_word", word)
+
+    async def set_require_walls(self, required: bool) -> None:
+        """Whether a window without walls is refused instead of shown with a banner."""
+        self.require_walls = required
+        await self._put("require_walls", required)
+
+    async def _put(self, name: Literal["theme", "picture_word", "profile_uuid", "require_walls"], value: object) -> None:
+        await self._store.transact(lambda tx: tx.put_setting(name, value))

@@ -1,0 +1,114 @@
+"""The window as the host sees it: a renderer process that is started, watched and replaced.
+
+Owns the life of renderer processes and of the channel to the one that lives. Must not know
+what is shown. Invariants: at most one renderer; one that broke the protocol is killed before
+its successor starts; after three ends in a minute that nobody asked for there is no successor.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from desktop import isolation
+from desktop.build import BUILD
+from desktop.channel import Desk, RendererChannel
+from desktop.isolation import Launch, RestartPolicy
+from ui.wire import dto
+
+log = logging.getLogger("remuda.window")
+
+HELLO_PATIENCE_S = 30.0
+"""How long a renderer may take until it reports locked; then it is replaced."""
+
+
+class Window:
+    """The window, open until the person closes it or it cannot be kept open."""
+
+    def __init__(self, desk: Desk, launch: Launch | None, on_end: Callable[[], None]) -> None:
+        self._desk = desk
+        self._launch = launch
+        self._on_end = on_end
+        self._policy = RestartPolicy()
+        self._task: asyncio.Task[None] | None = None
+        self._wanted = True
+        self.channel: RendererChannel | None = None
+        self.launch_plan = launch.plan if launch else None
+        self.locked: dto.Locked | None = None
+        self.restarted_because = ""
+        self.gave_up = False
+
+    def open(self) -> None:
+        """Start (or take over the started renderer) and keep it alive."""
+        self._wanted = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._keep_open())
+
+    @property
+    def is_open(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    async def aclose(self) -> None:
+        """Close the window; returns when its process is gone."""
+        self._wanted = False
+        if self.channel is not None:
+            self.channel.tell(dto.Close())
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.channel.closed.wait(), timeout=1.0)
+            await self.channel.aclose()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _closed_by_person(self) -> None:
+        self._wanted = False
+
+    async def _keep_open(self) -> None:
+        try:
+            while self._wanted:
+                launch, self._launch = self._launch, None
+                if launch is None:
+                    launch = isolation.launch_renderer(build=BUILD)
+                self.launch_plan = launch.plan
+                reason = await self._serve(launch)
+                if not self._wanted:
+                    break
+                self.restarted_because = reason
+                log.warning("the window is started again: %s", reason)
+                if not self._policy.may_restart():
+                    self.gave_up = True
+                    log.error("the window ended three times within a minute and is not started again")
+                    break
+        finally:
+            self._on_end()
+
+    async def _serve(self, launch: Launch) -> str:
+        """Serve one renderer until it ends; returns why it ended."""
+        channel = RendererChannel(
+            launch.channel,
+            self._desk,
+            build=BUILD,
+            on_locked=self._is_locked,
+            on_window_closed=self._closed_by_person,
+        )
+        self.channel = channel
+        self.locked = None
+        channel.start()
+        closed = asyncio.ensure_future(channel.closed.wait())
+        try:
+            await asyncio.wait({closed, channel.locked}, timeout=HELLO_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+            silent = not closed.done() and not channel.locked.done()
+            if not silent:
+                await closed
+        finally:
+            closed.cancel()
+            await channel.aclose()
+            self.channel = None
+            await asyncio.get_running_loop().run_in_executor(None, isolation.end, launch)
+        if silent:
+            return "it did not come up"
+        if channel.breach is not None:
+            return f"it broke the protocol ({channel.breach.code})"
+        return "it ended unexpectedly"
+
+    def _is_locked(self, locked: dto.Locked) -> None:
+        self.locked = locked
