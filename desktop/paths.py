@@ -80,10 +80,10 @@ class ProfilePaths(NamedTuple):
     @property
     def control(self) -> Path:
         """The control socket; in XDG_RUNTIME_DIR where the profile's own path would not fit."""
-        return socket_path(self.root, "control.sock", self.name)
+        return socket_path(self.root, "control.sock")
 
 
-def socket_path(folder: Path, name: str, label: str) -> Path:
+def socket_path(folder: Path, name: str) -> Path:
     """A path for a Unix socket that fits `SUN_PATH_BYTES`.
 
     The fallback lies in a private folder of XDG_RUNTIME_DIR (or of the temporary folder, by uid) and

@@ -1,0 +1,74 @@
+"""Files lie where they belong, private whatever the umask."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from desktop import host_lock, paths
+
+
+@pytest.fixture
+def open_umask() -> object:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_every_folder_is_private(tmp_path: Path) -> None:
+    profile = paths.profile(tmp_path / "deep" / "data")
+    for folder in (tmp_path / "deep", profile.data, profile.root, profile.run, profile.logs):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+
+
+def test_a_folder_that_was_too_open_is_tightened(tmp_path: Path) -> None:
+    wide = tmp_path / "data"
+    wide.mkdir()
+    wide.chmod(0o755)
+    paths.profile(wide)
+    assert stat.S_IMODE(wide.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", ".hidden", "x" * 65, "a\x00b", "tab\t"])
+def test_a_profile_name_that_is_no_plain_folder_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="profile"):
+        paths.profile(tmp_path, name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_remuda_home_moves_everything_and_data_dir_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
+    assert paths.data_dir() == tmp_path / "home"
+    assert paths.data_dir(str(tmp_path / "other")) == tmp_path / "other"
+    monkeypatch.delenv("REMUDA_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
+    assert paths.data_dir() == tmp_path / "xdg" / "remuda"
+
+
+def test_a_socket_that_would_not_fit_lies_elsewhere_and_never_collides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "rt"))
+    deep = tmp_path / ("d" * 100)
+    first = paths.socket_path(deep / "one", "control.sock")
+    second = paths.socket_path(deep / "two", "control.sock")
+    assert first != second
+    for path in (first, second):
+        assert len(os.fsencode(path)) < paths.SUN_PATH_BYTES
+        assert path.is_relative_to(tmp_path / "rt")
+    assert paths.socket_path(Path("/short"), "control.sock") == Path("/short/control.sock")
+
+
+def test_one_host_a_profile_and_a_dead_one_does_not_block(tmp_path: Path) -> None:
+    lock = host_lock.acquire(tmp_path / "host.lock")
+    assert lock is not None
+    assert host_lock.acquire(tmp_path / "host.lock") is None
+    assert not os.get_inheritable(lock._descriptor)
+    lock.release()
+    lock.release()
+    again = host_lock.acquire(tmp_path / "host.lock")
+    assert again is not None
+    again.release()
+    assert stat.S_IMODE((tmp_path / "host.lock").stat().st_mode) == 0o600
