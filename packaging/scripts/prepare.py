@@ -162,11 +162,11 @@ def prepare_machine(*, tests: bool) -> None:
 
 
 def digest(kind: str) -> str:
-    """What `.venv` has to hold: changes with the locks, the project file, the Python and the place."""
+    """What `.venv` has to hold: changes with the locks, the project file, these steps and the place."""
     files = ["pyproject.toml", "requirements.lock", "requirements-model.lock", "packaging/scripts/prepare.py"]
     if kind == "dev":
         files.append("requirements-dev.lock")
-    seen = hashlib.sha256(f"{ROOT}\n{sys.version}\n".encode())
+    seen = hashlib.sha256(f"{ROOT}\n".encode())
     for name in files:
         seen.update((ROOT / name).read_bytes())
     return seen.hexdigest()
