@@ -557,6 +557,10 @@ class Guarded:
                     transport.abort()
             else:
                 transport.close()
+        # A start that was cancelled has pipes that no transport took over.
+        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
+            if pipe is not None:
+                pipe.close()
 
     async def _abandon(self) -> None:
         import asyncio

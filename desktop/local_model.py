@@ -14,6 +14,7 @@ import logging
 import os
 import secrets
 import signal
+import socket
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -124,6 +125,7 @@ class BuiltinModel:
         self._users = 0
         self._timer: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._finishing: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
@@ -148,11 +150,6 @@ class BuiltinModel:
         finally:
             self._users -= 1
             self._arm()
-
-    async def endpoint(self) -> Endpoint:
-        """Where the model listens; starts it when needed and counts as one use that is over at once."""
-        async with self.use() as endpoint:
-            return endpoint
 
     async def aclose(self) -> None:
         """End the process and refuse further use."""
@@ -188,9 +185,11 @@ class BuiltinModel:
         async with self._lock:
             if self._closed:
                 raise ConnectorError("The built-in model has been closed.", code="BUILTIN_MODEL_UNAVAILABLE")
-            if self._running is not None and self._running.ended:
+            # A crash is felt by its users before it is told to us: the socket knows first.
+            if self._running is not None and (self._running.ended or not _listens(self._running.endpoint.uds_path)):
                 await self._end()
             if self._running is None:
+                await self._finished()
                 self._running = await self._start()
             return self._running.endpoint
 
@@ -209,7 +208,7 @@ class BuiltinModel:
             async with asyncio.timeout(self._start_timeout_s):
                 await self._load(start)
         except BaseException as fault:
-            await asyncio.shield(self._finish(start))
+            await self._finished(start)
             if isinstance(fault, TimeoutError):
                 raise _failed(f"it was not ready after {self._start_timeout_s:.0f} seconds") from fault
             raise
@@ -218,7 +217,7 @@ class BuiltinModel:
 
     def _socket(self) -> Path:
         # One name: the profile's lock keeps a second host away, and what a killed one left behind is removed.
-        path = socket_path(self._run_dir, "model.sock", "model")
+        path = socket_path(self._run_dir, "model.sock")
         private_dir(path.parent)
         if os.stat(path.parent).st_uid != os.getuid():
             raise _failed("the folder for its socket belongs to another user")
@@ -275,9 +274,16 @@ class BuiltinModel:
             log.warning("built-in model: %d earlier lines are not shown", start.line_count - len(start.lines))
 
     async def _end(self) -> None:
-        if self._running is not None:
-            start, self._running = self._running, None
-            await self._finish(start)
+        start, self._running = self._running, None
+        await self._finished(start)
+
+    async def _finished(self, start: _Start | None = None) -> None:
+        """Wait until `start`, or the one before, has left nothing; goes on by itself when the caller is cancelled."""
+        if start is not None:
+            self._finishing = asyncio.create_task(self._finish(start), name="clean up after the model")
+        if self._finishing is not None:
+            await asyncio.shield(self._finishing)
+            self._finishing = None
 
     async def _finish(self, start: _Start) -> None:
         start.stopping = True
@@ -295,6 +301,18 @@ def _failed(reason: str) -> ConnectorError:
     return ConnectorError(
         f"The built-in model could not be started: {reason.rstrip('.')}.", code="BUILTIN_MODEL_FAILED", retryable=True
     )
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            return True  # more callers are waiting than its queue holds
+        except OSError:
+            return False
+    return True
 
 
 def _death(status: int | None) -> str:
