@@ -71,8 +71,8 @@ class ProfileTx(SqliteTx):
         title = storable(record.title)
         self.db.execute(
             "INSERT INTO conversations (conversation_id, title, title_key, pinned, archived, created_ms, updated_ms,"
-            " agent_id, choice, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_id) DO UPDATE SET"
-            " title = excluded.title, title_key = excluded.title_key, pinned = excluded.pinned,"
+            " agent_id, choice, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_id) DO UPDATE"
+            " SET title = excluded.title, title_key = excluded.title_key, pinned = excluded.pinned,"
             " archived = excluded.archived, created_ms = excluded.created_ms, updated_ms = excluded.updated_ms,"
             " agent_id = excluded.agent_id, choice = excluded.choice, state = excluded.state",
             (
@@ -96,7 +96,7 @@ class ProfileTx(SqliteTx):
         """
         where = "WHERE archived = ?1 AND (?2 = '' OR instr(title_key, ?2) > 0)"
         values = (archived, storable(filter).casefold())
-        total: int = self.db.execute(f"SELECT count(*) FROM conversations {where}", values).fetchone()[0]
+        total: int = self.db.execute(f"{_COUNT} {where}", values).fetchone()[0]
         rows = self.db.execute(
             f"{_CONVERSATIONS} {where} ORDER BY pinned DESC, updated_ms DESC, conversation DESC LIMIT ?3 OFFSET ?4",
             (*values, max(count, 0), max(first, 0)),
@@ -201,7 +201,11 @@ async def open_profile_store(path: Path, *, profile: str) -> ProfileStore:
     return await SqliteFile.open(path, PROFILE_FORMAT, ProfileTx, profile=profile)
 
 
-_CONVERSATIONS = "SELECT conversation_id, title, pinned, archived, created_ms, updated_ms, agent_id, choice, state FROM conversations"
+_COUNT = "SELECT count(*) FROM conversations"
+_CONVERSATIONS = (
+    "SELECT conversation_id, title, pinned, archived, created_ms, updated_ms, agent_id, choice, state"
+    " FROM conversations"
+)
 
 
 def _conversation(row: tuple[Any, ...]) -> ConversationRecord:
