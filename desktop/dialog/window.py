@@ -1,0 +1,288 @@
+"""The window of a dialog process and the object its QML talks to.
+
+Owns Qt in this process, the channel to the host once Qt runs, and the guard that keeps a press
+meant for something else from landing on an answer. Must not know the key store or any file of a
+profile. Invariant: one answer a question; closing, Escape and a lost host are "no".
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from PySide6.QtCore import Property, QObject, QSocketNotifier, Qt, QUrl, Signal, Slot
+from PySide6.QtGui import QFontDatabase, QGuiApplication
+from PySide6.QtQml import QQmlApplicationEngine
+from PySide6.QtQuick import QQuickWindow
+
+from desktop.dialog import entry, wire
+from desktop.dialog.pictures import picture, propose
+from desktop.dialog.present import picture_map, question_map
+from desktop.dialog.text import visible
+from resources import tokens
+from ui.wire.framing import Breach, FrameDecoder
+
+GUARD_MS = 500
+"""How long a question has been on screen, in an active window, before a press counts."""
+
+_QML = os.path.join(os.path.dirname(os.path.abspath(__file__)), "qml")
+
+Rows = Sequence[tuple[str, str, str]]
+
+
+class Desk(QObject):
+    """What the QML sees: looks, marks, the question, and the ways to answer it.
+
+    Signals:
+        signChanged, askedChanged, waitingChanged: the property of that name moved.
+        fronted: the host wants the window in front.
+    """
+
+    signChanged = Signal()
+    askedChanged = Signal()
+    waitingChanged = Signal()
+    fronted = Signal()
+
+    def __init__(self, hello: wire.Hello, send: Callable[[wire.DialogToHost], None]) -> None:
+        super().__init__()
+        self._send = send
+        self._dark = hello.dark
+        self._expects = hello.expects
+        self._look = tokens.tokens(
+            dark=hello.dark,
+            high_contrast=hello.high_contrast,
+            reduced_motion=hello.reduced_motion,
+            zoom_percent=hello.zoom_percent,
+        )
+        self._profile = ""
+        self._picture = picture_map(None, dark=self._dark)
+        self._ask: wire.Ask | None = None
+        self._asked: dict[str, Any] = {}
+        self._waiting = 0
+        self._ready_said = False
+        self._seen: tuple[str, ...] = ()
+
+    # ------------------------------------------------------------------ what the QML reads
+
+    @Property("QVariantMap", constant=True)  # type: ignore[arg-type]
+    def look(self) -> dict[str, Any]:
+        return self._look
+
+    @Property(str, constant=True)
+    def expects(self) -> str:
+        return self._expects
+
+    @Property(int, constant=True)
+    def guardMs(self) -> int:
+        return GUARD_MS
+
+    @Property(str, notify=signChanged)
+    def profile(self) -> str:
+        return self._profile
+
+    @Property("QVariantMap", notify=signChanged)  # type: ignore[arg-type]
+    def picture(self) -> dict[str, str]:
+        return self._picture
+
+    @Property("QVariantMap", notify=askedChanged)  # type: ignore[arg-type]
+    def asked(self) -> dict[str, Any]:
+        return self._asked
+
+    @Property(int, notify=waitingChanged)
+    def waiting(self) -> int:
+        return self._waiting
+
+    # ----------------------------------------------------------------------- from the host
+
+    def take(self, message: wire.HostToDialog) -> None:
+        """One message of the host."""
+        if isinstance(message, wire.Sign):
+            self._profile = visible(message.profile)
+            self._picture = picture_map(picture(message.picture), dark=self._dark)
+            self.signChanged.emit()
+        elif isinstance(message, wire.Front):
+            self._waiting = message.waiting
+            self.waitingChanged.emit()
+            self.fronted.emit()
+        elif not isinstance(message, wire.Hello):
+            self._ask = message
+            self._ready_said = False
+            self._asked = question_map(message)
+            self.askedChanged.emit()
+
+    # ------------------------------------------------------------------------ from the QML
+
+    @Slot()
+    def noteReady(self) -> None:
+        """The question has been readable for the time of the guard."""
+        if self._ask is not None and not self._ready_said:
+            self._ready_said = True
+            self._send(wire.Ready(question=self._ask.question))
+
+    @Slot(str, str, str, result="QVariantMap")
+    def check(self, name: str, address: str, key: str) -> dict[str, Any]:
+        """The three fields as they stand, with a sentence for each that needs one."""
+        taken = self._ask.taken if isinstance(self._ask, wire.AskConnector) else ()
+        named = entry.check_name(name, taken)
+        where = entry.check_address(address)
+        keyed = entry.check_key(key, needed=not where.loopback)
+        good = where.check.state == "good"
+        if good and where.loopback:
+            effect = f"Messages stay on this computer: they go to {where.host}."
+        elif good:
+            effect = (
+                f"The key goes into this computer’s key store, and with your messages to {where.host}, nowhere else."
+            )
+        else:
+            effect = ""
+        return {
+            "name": {"state": named.state, "sentence": named.sentence},
+            "address": {"state": where.check.state, "sentence": where.check.sentence},
+            "key": {"state": keyed.state, "sentence": keyed.sentence},
+            "keyTrimmed": keyed.value if keyed.value != key else "",
+            "keyWasTrimmed": keyed.value != key and bool(keyed.value),
+            "loopback": where.loopback,
+            "effect": effect,
+            "complete": named.state == where.check.state == keyed.state == "good",
+        }
+
+    @Slot(str, str, str)
+    def save(self, name: str, address: str, key: str) -> None:
+        """The person pressed Save; only a complete entry leaves."""
+        ask = self._ask
+        if not isinstance(ask, wire.AskConnector):
+            return
+        named = entry.check_name(name, ask.taken)
+        where = entry.check_address(address)
+        keyed = entry.check_key(key, needed=not where.loopback)
+        if named.state == where.check.state == keyed.state == "good":
+            self._answer(
+                wire.Typed(question=ask.question, name=named.value, address=where.check.value, key=keyed.value)
+            )
+
+    @Slot()
+    def agree(self) -> None:
+        if isinstance(self._ask, wire.AskDelete | wire.AskRemove):
+            self._answer(wire.Agreed(question=self._ask.question))
+
+    @Slot()
+    def decline(self) -> None:
+        if self._ask is not None:
+            self._answer(wire.Declined(question=self._ask.question))
+        else:
+            # Closed before anything was asked: the host reads the end of the channel as no answer.
+            QGuiApplication.quit()
+
+    @Slot(result="QVariantList")
+    def proposals(self) -> list[dict[str, str]]:
+        """Three pictures, others than before."""
+        drawn = propose(self._seen[-24:])
+        self._seen += tuple(one.words for one in drawn)
+        return [picture_map(one, dark=self._dark) for one in drawn]
+
+    @Slot(str)
+    def choose(self, words: str) -> None:
+        if isinstance(self._ask, wire.AskPicture) and picture(words) is not None:
+            self._answer(wire.Chosen(question=self._ask.question, picture=words))
+
+    def _answer(self, answer: wire.DialogToHost) -> None:
+        ended = isinstance(self._ask, wire.AskConnector)
+        self._ask = None
+        self._asked = {}
+        self.askedChanged.emit()
+        self._send(answer)
+        if ended:
+            # A secret has a process of its own, and its memory ends with it.
+            QGuiApplication.quit()
+
+
+class Line:
+    """The channel, once Qt runs: nothing is read from it before the walls stand."""
+
+    def __init__(self, channel: socket.socket, decoder: FrameDecoder[wire.HostToDialog]) -> None:
+        self.broken = False
+        self._channel = channel
+        self._decode = decoder.feed
+        self._encode = wire.dialog_encoder().encode
+        self._take: Callable[[wire.HostToDialog], None] = lambda message: None
+        self._notifier = QSocketNotifier(channel.fileno(), QSocketNotifier.Type.Read)
+        self._notifier.setEnabled(False)
+        self._notifier.activated.connect(self._read)
+
+    def send(self, message: wire.DialogToHost) -> None:
+        try:
+            self._channel.sendall(self._encode([message]))
+        except OSError:
+            self.close()
+
+    def listen(self, take: Callable[[wire.HostToDialog], None]) -> None:
+        self._take = take
+        self._notifier.setEnabled(True)
+
+    def close(self) -> None:
+        self._notifier.setEnabled(False)
+        QGuiApplication.quit()
+
+    def _read(self) -> None:
+        try:
+            data = self._channel.recv(65_536, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        try:
+            for frame in self._decode(data):
+                for message in frame.messages:
+                    self._take(message)
+        except Breach:
+            self.broken = True
+            self.close()
+
+
+def run(
+    channel: socket.socket,
+    decoder: FrameDecoder[wire.HostToDialog],
+    hello: wire.Hello,
+    lock: Callable[[], Rows],
+) -> int:
+    """Show the window, raise the late walls at its first paint, then serve the channel until it ends."""
+    app = QGuiApplication([sys.argv[0] if sys.argv else "remuda"])
+    app.setApplicationDisplayName("Remuda")
+    app.setDesktopFileName("remuda")
+    app.setQuitOnLastWindowClosed(False)
+    for name in ("Inter-Regular.otf", "Inter-Medium.otf", "Inter-SemiBold.otf", "JetBrainsMono-Regular.ttf"):
+        QFontDatabase.addApplicationFont(os.path.join(tokens.ROOT, "fonts", name))
+
+    line = Line(channel, decoder)
+    desk = Desk(hello, line.send)
+    engine = QQmlApplicationEngine()
+    engine.setInitialProperties({"desk": desk})
+    engine.load(QUrl.fromLocalFile(os.path.join(_QML, "Main.qml")))
+    roots = engine.rootObjects()
+    if not roots or not isinstance(roots[0], QQuickWindow):
+        line.send(wire.Trouble(code="DIALOG_BROKEN", text="The dialog could not be drawn."))
+        return 1
+    window = roots[0]
+    walls: list[wire.Wall] = []
+
+    def painted() -> None:
+        QObject.disconnect(first_paint)
+        if walls:
+            return
+        walls.extend(wire.Wall(name=name, state=_state(state), detail=detail) for name, state, detail in lock())
+        line.send(wire.Locked(walls=tuple(walls)))
+        line.listen(desk.take)
+
+    first_paint = window.frameSwapped.connect(painted, Qt.ConnectionType.QueuedConnection)
+    window.show()
+    app.exec()
+    del engine
+    return 1 if line.broken else 0
+
+
+def _state(state: str) -> Any:
+    return state if state in ("up", "down") else "not-applicable"

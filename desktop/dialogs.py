@@ -1,0 +1,473 @@
+"""Asking the person in another process than the one that draws model text.
+
+Owns the queue of questions, the dialog processes and their channels. Must not know Qt, the key
+store or what an answer leads to. Invariants: one question is on screen at a time; a question gets
+at most one answer; whatever ends without one (closed, crashed, killed, broken frame) is "no"; no
+content goes to a process that has not reported its walls, and no consent is taken before the
+question could be read; a secret is typed into a process that served nothing else and ends after it.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from desktop.dialog import entry, pictures, wire
+from desktop.process import wait_for_exit
+from desktop.secret import Secret
+from ui.wire.framing import Breach
+
+log = logging.getLogger("remuda.dialogs")
+
+OPEN_TIMEOUT_S = 30.0
+"""How long a dialog process may take from its start to its walls."""
+
+END_TIMEOUT_S = 2.0
+
+THE_WINDOW = "the Remuda window"
+
+
+class Launched(Protocol):
+    """What a launcher returns (`desktop.isolation.Launch`)."""
+
+    @property
+    def process(self) -> Any: ...
+
+    @property
+    def channel(self) -> socket.socket: ...
+
+
+class Looks(NamedTuple):
+    """How dialogs are drawn; the same as the window."""
+
+    dark: bool = False
+    high_contrast: bool = False
+    reduced_motion: bool = False
+    zoom_percent: int = 100
+
+
+@dataclass(frozen=True)
+class ConnectorPrefill:
+    """What stands in the fields already. A key never does. `name_fixed` keeps the name as it is."""
+
+    name: str = ""
+    address: str = ""
+    name_fixed: bool = False
+
+
+@dataclass(frozen=True)
+class ConnectorEntry:
+    """What the person typed, checked and in normal form. `key` is None where none was given."""
+
+    name: str
+    address: str
+    key: Secret | None
+
+    def without_key(self) -> ConnectorPrefill:
+        """For asking again."""
+        return ConnectorPrefill(self.name, self.address)
+
+
+@dataclass(frozen=True)
+class DeleteConfirmation:
+    """May this be deleted?
+
+    Attributes:
+        title: untrusted.
+        running: whether work goes on in it.
+        what: one word for the kind of thing.
+        goes: what exactly is deleted, one sentence each.
+        asked_by: who asks.
+    """
+
+    title: str
+    running: bool = False
+    what: str = "conversation"
+    goes: tuple[str, ...] = ("All its messages and replies, from this computer.",)
+    asked_by: str = THE_WINDOW
+
+
+@dataclass(frozen=True)
+class RemoveConnector:
+    """May this connector be removed?
+
+    Attributes:
+        name: of the connector.
+        address: where it leads.
+        key: what becomes of its key, one sentence; empty when it has none.
+        used_by: what uses it, one line each.
+        asked_by: who asks.
+    """
+
+    name: str
+    address: str
+    key: str = "Deleted from this computer’s key store. A key in an environment variable stays there."
+    used_by: tuple[str, ...] = ()
+    asked_by: str = THE_WINDOW
+
+
+_WORK_GOES = "A reply is being written. It is stopped first, and what has arrived of it is deleted too."
+
+
+class _Gone(Exception):
+    """The dialog process ended, or broke the protocol and is to be ended."""
+
+    def __init__(self, why: str, *, shown: bool) -> None:
+        super().__init__(why)
+        self.shown = shown
+
+
+@dataclass(eq=False)
+class _Pending:
+    kind: wire.Kind
+    make: Callable[[int], wire.Ask]
+    same: object
+    future: "asyncio.Future[wire.DialogToHost | None]"
+
+
+class Dialogs:
+    """Asks questions, one after the other.
+
+    Args:
+        profile_name: shown in each dialog.
+        launch: starts a dialog process; called on the main thread.
+        picture_word: tells the words of the picture the person chose, or None as long as none is chosen.
+        looks: asked at each start of a process.
+        on_failure: told (code, sentence) when a dialog ended without having been answered by the person.
+        on_walls: told the walls of each dialog process, as (name, state, detail).
+    """
+
+    def __init__(
+        self,
+        profile_name: str,
+        launch: Callable[[], Launched],
+        picture_word: Callable[[], str | None] = lambda: None,
+        *,
+        looks: Callable[[], Looks] = Looks,
+        on_failure: Callable[[str, str], None] | None = None,
+        on_walls: Callable[[tuple[tuple[str, str, str], ...]], None] | None = None,
+    ) -> None:
+        self._profile_name = profile_name
+        self._picture_word = picture_word
+        self._launch = launch
+        self._looks = looks
+        self._on_failure = on_failure
+        self._on_walls = on_walls
+        self._queue: deque[_Pending] = deque()
+        self._server: asyncio.Task[None] | None = None
+        self._desk: _Desk | None = None
+        self._last_question = 0
+        self._closed = False
+
+    async def ask_connector(
+        self,
+        prefill: ConnectorPrefill | None = None,
+        problem: str | None = None,
+        *,
+        taken: tuple[str, ...] = (),
+        asked_by: str = THE_WINDOW,
+    ) -> ConnectorEntry | None:
+        """Name, address and key of a connector; None when the person does not want to.
+
+        Args:
+            prefill: what stands in the fields already.
+            problem: why it is asked (again), one sentence.
+            taken: names that are in use.
+            asked_by: who asks.
+        """
+        given = prefill or ConnectorPrefill()
+        if given.name_fixed:
+            taken = tuple(name for name in taken if name != given.name)
+
+        def make(question: int) -> wire.Ask:
+            return wire.AskConnector(
+                question=question,
+                asked_by=_cut(asked_by, 512),
+                name=given.name,
+                address=given.address,
+                name_fixed=given.name_fixed,
+                taken=taken[:256],
+                problem=_cut(problem or "", 2_048),
+            )
+
+        answer = await self._ask("connector", make, ("connector", given))
+        if not isinstance(answer, wire.Typed):
+            return None
+        return ConnectorEntry(answer.name, answer.address, Secret(answer.key) if answer.key else None)
+
+    async def confirm(self, question: DeleteConfirmation | RemoveConnector) -> bool:
+        """Whether the person agreed. Asking again what is being asked brings its window to the front and is False."""
+        return isinstance(await self._ask(*_confirmation(question), question), wire.Agreed)
+
+    async def choose_picture_word(self) -> str | None:
+        """The words of a picture to keep for `picture_word`; None when the person wants to choose later."""
+        answer = await self._ask("picture", lambda number: wire.AskPicture(question=number), "picture")
+        return answer.picture if isinstance(answer, wire.Chosen) else None
+
+    async def aclose(self) -> None:
+        """Answer everything that waits with no, and end the dialog process."""
+        self._closed = True
+        for pending in self._queue:
+            _settle(pending, None)
+        self._queue.clear()
+        if self._server is not None:
+            self._server.cancel()
+            await asyncio.gather(self._server, return_exceptions=True)
+
+    # -------------------------------------------------------------------------------- the queue
+
+    async def _ask(self, kind: wire.Kind, make: Callable[[int], wire.Ask], same: object) -> "wire.DialogToHost | None":
+        if self._closed:
+            return None
+        if any(pending.same == same and not pending.future.done() for pending in self._queue):
+            await self._to_front()
+            return None
+        pending = _Pending(kind, make, same, asyncio.get_running_loop().create_future())
+        self._queue.append(pending)
+        if self._server is None:
+            self._server = asyncio.create_task(self._serve(), name="dialogs")
+        else:
+            await self._to_front()
+        return await pending.future
+
+    async def _to_front(self) -> None:
+        if self._desk is not None:
+            await self._desk.front(len(self._queue) - 1)
+
+    async def _serve(self) -> None:
+        try:
+            while self._queue:
+                pending = self._queue[0]
+                if not pending.future.done():
+                    _settle(pending, await self._serve_one(pending))
+                # A closing of the whole may have emptied it meanwhile.
+                if self._queue and self._queue[0] is pending:
+                    self._queue.popleft()
+        finally:
+            self._server = None
+            await self._end_desk()
+
+    async def _serve_one(self, pending: _Pending) -> "wire.DialogToHost | None":
+        secret = pending.kind == "connector"
+        work = asyncio.ensure_future(self._put(pending, alone=secret))
+        try:
+            # Whoever asked may give up: then the question leaves the screen.
+            both: list[asyncio.Future[Any]] = [work, pending.future]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                await self._end_desk()
+                return None
+            return work.result()
+        except _Gone as gone:
+            log.warning("a dialog ended without an answer: %s", gone)
+            await self._end_desk()
+            self._tell(gone)
+            return None
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+            if secret:
+                await self._end_desk()
+
+    async def _put(self, pending: _Pending, *, alone: bool) -> wire.DialogToHost:
+        if self._desk is not None and (alone or not self._desk.alive):
+            await self._end_desk()
+        if self._desk is None:
+            try:
+                self._desk = _Desk(self._launch())
+            except OSError as fault:
+                raise _Gone(f"it could not be started: {fault}", shown=False) from None
+            await self._desk.open(pending.kind, self._looks(), self._profile_name, self._picture_word())
+            if self._on_walls is not None:
+                self._on_walls(tuple((wall.name, wall.state, wall.detail) for wall in self._desk.walls))
+        else:
+            await self._desk.sign(self._profile_name, self._picture_word())
+        self._last_question += 1
+        answer = await self._desk.ask(pending.make(self._last_question))
+        return _checked(answer)
+
+    async def _end_desk(self) -> None:
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            await asyncio.shield(asyncio.ensure_future(desk.end()))
+
+    def _tell(self, gone: _Gone) -> None:
+        if self._on_failure is None:
+            return
+        if gone.shown:
+            self._on_failure("DIALOG_ENDED", "The dialog ended before it was answered. Nothing was changed; ask again.")
+        else:
+            self._on_failure("DIALOG_FAILED", "The dialog could not be opened. Nothing was changed.")
+
+
+def _confirmation(
+    asked: DeleteConfirmation | RemoveConnector,
+) -> tuple[wire.Kind, Callable[[int], wire.Ask]]:
+    by = _cut(asked.asked_by, 512)
+    if isinstance(asked, DeleteConfirmation):
+        return "delete", lambda number: wire.AskDelete(
+            question=number,
+            asked_by=by,
+            what=_cut(asked.what, 512),
+            title=_cut(asked.title, 10_000),
+            goes=_lines(asked.goes),
+            running=_WORK_GOES if asked.running else "",
+        )
+    return "remove", lambda number: wire.AskRemove(
+        question=number,
+        asked_by=by,
+        name=_cut(asked.name, 512),
+        address=_cut(asked.address, 512),
+        key=_cut(asked.key, 2_048),
+        used_by=_lines(asked.used_by),
+    )
+
+
+def _cut(text: str, chars: int) -> str:
+    """Within the bound of the wire; what is left out is said, never silently dropped."""
+    text = text.encode("utf-8", "replace").decode()
+    if len(text) <= chars:
+        return text
+    note = f"… ({len(text):,} characters in all)"
+    return text[: chars - len(note)] + note
+
+
+def _lines(lines: tuple[str, ...]) -> tuple[str, ...]:
+    if len(lines) > 64:
+        lines = (*lines[:63], f"… and {len(lines) - 63} more")
+    return tuple(_cut(line, 2_048) for line in lines)
+
+
+def _settle(pending: _Pending, answer: wire.DialogToHost | None) -> None:
+    if not pending.future.done():
+        pending.future.set_result(answer)
+
+
+def _checked(answer: wire.DialogToHost) -> wire.DialogToHost:
+    """The answer by the same rules once more: what the dialog let through, it had to check."""
+    if isinstance(answer, wire.Typed):
+        where = entry.check_address(answer.address)
+        # (Which addresses a key may go to, the runtime decides when the connector is made.)
+        key = entry.check_key(answer.key, needed=not where.loopback)
+        name = entry.check_name(answer.name)
+        if not (where.check.state == key.state == name.state == "good") or where.check.value != answer.address:
+            raise _Gone("it sent an entry that no person could have saved", shown=True)
+    if isinstance(answer, wire.Chosen) and pictures.picture(answer.picture) is None:
+        raise _Gone("it sent a picture that is none", shown=True)
+    return answer
+
+
+class _Desk:
+    """One dialog process and its channel."""
+
+    def __init__(self, launched: Launched) -> None:
+        self.alive = True
+        self.walls: tuple[wire.Wall, ...] = ()
+        self._process = launched.process
+        self._channel = launched.channel
+        self._channel.setblocking(False)
+        self._encoder = wire.host_encoder()
+        self._decoder = wire.host_decoder()
+        self._heard: deque[wire.DialogToHost] = deque()
+        self._shown = False
+        self._sending = asyncio.Lock()
+
+    async def open(self, kind: wire.Kind, looks: Looks, profile: str, picture: str | None) -> None:
+        """Say hello, wait for the walls, show the marks."""
+        await self._send(
+            wire.Hello(
+                version=wire.VERSION,
+                expects=kind,
+                dark=looks.dark,
+                high_contrast=looks.high_contrast,
+                reduced_motion=looks.reduced_motion,
+                zoom_percent=looks.zoom_percent,
+            )
+        )
+        try:
+            async with asyncio.timeout(OPEN_TIMEOUT_S):
+                first = await self._hear()
+        except TimeoutError:
+            raise _Gone("it did not report its walls in time", shown=False) from None
+        if not isinstance(first, wire.Locked):
+            raise _Gone(f"it said {type(first).__name__} before it was locked", shown=False)
+        self.walls = first.walls
+        await self.sign(profile, picture)
+
+    async def sign(self, profile: str, picture: str | None) -> None:
+        await self._send(wire.Sign(profile=_cut(profile, 512), picture=picture or ""))
+
+    async def ask(self, ask: wire.Ask) -> wire.DialogToHost:
+        """Put the question; the one answer to it."""
+        await self._send(ask)
+        self._shown = True
+        ready = False
+        while True:
+            message = await self._hear()
+            if isinstance(message, wire.Trouble):
+                raise _Gone(message.code, shown=False)
+            if isinstance(message, wire.Locked) or message.question != ask.question:
+                raise _Gone(f"it said {type(message).__name__} out of turn", shown=True)
+            if isinstance(message, wire.Ready):
+                ready = True
+                continue
+            if not isinstance(message, _ANSWERS[type(ask)]):
+                raise _Gone(f"it answered {type(message).__name__} to {type(ask).__name__}", shown=True)
+            if not ready and not isinstance(message, wire.Declined):
+                raise _Gone("it agreed before the question could be read", shown=True)
+            return message
+
+    async def front(self, waiting: int) -> None:
+        try:
+            if self._shown:
+                await self._send(wire.Front(waiting=max(0, min(waiting, 10_000))))
+        except _Gone:
+            return  # whoever waits for its answer learns of it
+
+    async def end(self) -> None:
+        """Close the channel, which ends the process; kill it when it does not go."""
+        self.alive = False
+        self._channel.close()
+        try:
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await wait_for_exit(self._process)
+        except TimeoutError:
+            self._process.kill()
+            await wait_for_exit(self._process)
+
+    async def _send(self, message: wire.HostToDialog) -> None:
+        async with self._sending:
+            try:
+                await asyncio.get_running_loop().sock_sendall(self._channel, self._encoder.encode([message]))
+            except OSError as fault:
+                self.alive = False
+                raise _Gone(f"its channel is gone ({fault.strerror})", shown=self._shown) from None
+
+    async def _hear(self) -> wire.DialogToHost:
+        while not self._heard:
+            try:
+                data = await asyncio.get_running_loop().sock_recv(self._channel, 65_536)
+            except OSError:
+                data = b""
+            if not data:
+                self.alive = False
+                raise _Gone("its process ended", shown=self._shown)
+            try:
+                for frame in self._decoder.feed(data):
+                    self._heard.extend(frame.messages)
+            except Breach as breach:
+                self.alive = False
+                raise _Gone(breach.code, shown=self._shown) from None
+        return self._heard.popleft()
+
+
+_ANSWERS: dict[type, tuple[type, ...]] = {
+    wire.AskConnector: (wire.Typed, wire.Declined),
+    wire.AskDelete: (wire.Agreed, wire.Declined),
+    wire.AskRemove: (wire.Agreed, wire.Declined),
+    wire.AskPicture: (wire.Chosen, wire.Declined),
+}
