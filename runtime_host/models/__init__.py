@@ -30,7 +30,7 @@ class ModelInfo(NamedTuple):
 
 
 SMOLLM2 = ModelInfo(
-    id="smollm2-135m-instruct",
+    id="SmolLM2-135M-Instruct",
     label="SmolLM2 135M",
     context_tokens=2048,
     max_output_tokens=640,

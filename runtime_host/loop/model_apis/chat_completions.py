@@ -12,9 +12,8 @@ costs a model object for each token.
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import Any, NamedTuple
 
 import httpx2
 import openai
@@ -28,35 +27,13 @@ from runtime_host.connectors.transport import (
     scoped_client,
 )
 from runtime_host.loop.model_apis.chat_frames import FrameReader, refusal_fault, refuses_stream_options
-from runtime_host.loop.model_apis.pieces import FaultKind, Finished, ModelFault, Piece, TlsReason
+from runtime_host.loop.model_apis.pieces import ChatRequest, FaultKind, Finished, ModelFault, Piece, TlsReason
 from runtime_host.loop.model_apis.sse import EventDecoder, EventTooLargeError, ServerEvent
 
 NOT_THE_KEY = "held-by-the-transport"
 """What the SDK is told instead of the key, which the transport puts in."""
 AFTER_FINISH_S = 5.0
 AFTER_DONE_S = 0.1
-
-
-class ChatRequest(NamedTuple):
-    """One request. `messages` are plain ``{"role", "content"}`` objects."""
-
-    model: str
-    messages: Sequence[dict[str, str]]
-    reasoning_effort: str | None = None
-    max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-
-    def body(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"model": self.model, "messages": list(self.messages), "stream": True}
-        optional = {
-            "reasoning_effort": self.reasoning_effort,
-            "max_tokens": self.max_output_tokens,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-        }
-        fields |= {name: value for name, value in optional.items() if value is not None}
-        return fields
 
 
 class ChatCompletionsApi:
@@ -119,7 +96,7 @@ class ChatCompletionsApi:
     ) -> AsyncGenerator[Piece, None]:
         with_usage = base_url not in self._without_usage
         while True:
-            body = request.body()
+            body = request.fields()
             if with_usage:
                 body["stream_options"] = {"include_usage": True}
             try:

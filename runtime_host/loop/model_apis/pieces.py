@@ -4,10 +4,34 @@ Owns the common language of the model APIs. Must not know SDKs, drivers or event
 carries no text of the server, which may echo the key; what was sent and not answered is never sent again.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from runtime_host.results import Usage
+
+
+class ChatRequest(NamedTuple):
+    """One request. `messages` are plain ``{"role", "content"}`` objects."""
+
+    model: str
+    messages: Sequence[dict[str, str]]
+    reasoning_effort: str | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """As chat completions name them."""
+        fields: dict[str, Any] = {"model": self.model, "messages": list(self.messages), "stream": True}
+        optional = {
+            "reasoning_effort": self.reasoning_effort,
+            "max_tokens": self.max_output_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+        }
+        fields |= {name: value for name, value in optional.items() if value is not None}
+        return fields
 
 
 class TextPiece(NamedTuple):

@@ -1,0 +1,383 @@
+"""Pieces of a model's reply to events, faults to sentences, transcripts to messages. Pure.
+
+Owns what the person reads when a model server fails. Must not know any I/O. Invariant: a sentence is made of
+our words and facts of the binding only; nothing the server wrote is in it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from runtime_host.connectors.base import Connector
+from runtime_host.definitions import ReasoningConfig
+from runtime_host.drivers.base import TranscriptMessage
+from runtime_host.errors import AgentRuntimeError
+from runtime_host.events import DriverEvent
+from runtime_host.loop.model_apis.pieces import (
+    EndReason,
+    FaultKind,
+    Finished,
+    ModelFault,
+    Piece,
+    ReasoningPiece,
+    TextPiece,
+    TlsReason,
+)
+from runtime_host.results import DriverResult, RunError, Usage
+
+DELTA_CHARS = 8192
+"""A longer piece is published as several: a journal caps what one event may carry."""
+REPLY_ID = "reply-1"
+
+
+class Ending(NamedTuple):
+    status: str
+    error: RunError | None
+
+
+def messages(instructions: str, earlier: Sequence[TranscriptMessage], text: str) -> list[dict[str, str]]:
+    """The conversation as a chat-completions server takes it: roles alternate, the input is last.
+
+    An input whose reply failed stands before the next input; both go as one, because many models refuse two
+    messages of one role in a row.
+    """
+    sent: list[dict[str, str]] = []
+    if instructions.strip():
+        sent.append({"role": "system", "content": instructions})
+    for role, content in (*earlier, TranscriptMessage("user", text)):
+        if not content.strip():
+            continue
+        if sent and sent[-1]["role"] == role:
+            sent[-1]["content"] += "\n\n" + content
+        else:
+            sent.append({"role": role, "content": content})
+    return sent
+
+
+class ReplyMapper:
+    """Turns the pieces of one reply into events and keeps what the result needs."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._reasoning_count = 0
+        self.usage: Usage | None = None
+        self.reason: EndReason | None = None
+
+    @property
+    def text(self) -> str:
+        """The reply so far."""
+        return "".join(self._text)
+
+    def events(self, piece: Piece) -> Iterator[DriverEvent]:
+        """What to publish for `piece`."""
+        if isinstance(piece, TextPiece):
+            yield from self._close_reasoning()
+            self._text.append(piece.text)
+            for part in _parts(piece.text):
+                yield DriverEvent("agent.message.delta", {"id": REPLY_ID, "text": part, "phase": "unknown"})
+        elif isinstance(piece, ReasoningPiece):
+            if not self._reasoning:
+                self._reasoning_count += 1
+            self._reasoning.append(piece.text)
+            for part in _parts(piece.text):
+                yield DriverEvent("reasoning.delta", {"id": self._reasoning_id, "text": part, "kind": "vendor"})
+        elif isinstance(piece, Finished):
+            self.reason = piece.reason
+        else:
+            self.usage = piece.usage
+
+    def closing_events(self) -> Iterator[DriverEvent]:
+        """What to publish once the server has ended the reply."""
+        yield from self._close_reasoning()
+        if self._text:
+            yield DriverEvent("agent.message.completed", {"id": REPLY_ID, "text": self.text, "phase": "unknown"})
+        if self.usage is not None:
+            yield DriverEvent("usage.updated", self.usage.model_dump())
+
+    @property
+    def _reasoning_id(self) -> str:
+        return f"reasoning-{self._reasoning_count}"
+
+    def _close_reasoning(self) -> Iterator[DriverEvent]:
+        if self._reasoning:
+            text = "".join(self._reasoning)
+            self._reasoning.clear()
+            yield DriverEvent("reasoning.completed", {"id": self._reasoning_id, "text": text, "kind": "vendor"})
+
+
+def ended(reply: ReplyMapper, connector: Connector, model: str) -> DriverResult:
+    """The result of a reply the server brought to an end."""
+    reason = reply.reason or EndReason.UNKNOWN
+    status, error = _endings(connector, model)[reason]
+    return DriverResult.model_validate(
+        {
+            "status": status,
+            "output_text": reply.text,
+            "usage": reply.usage,
+            "finish_reason": reason.value,
+            "error": error,
+        }
+    )
+
+
+def failed(reply: ReplyMapper, fault: ModelFault, connector: Connector, model: str) -> DriverResult:
+    """The result of a reply that broke; what had come of it is kept."""
+    return DriverResult(
+        status="failed",
+        output_text=reply.text,
+        usage=reply.usage,
+        finish_reason="stream_incomplete" if fault.kind is FaultKind.STREAM_CUT else "native_error",
+        error=fault_error(fault, connector, model, kept=bool(reply.text)),
+    )
+
+
+def cancelled(reply: ReplyMapper) -> DriverResult:
+    return DriverResult(status="cancelled", output_text=reply.text, usage=reply.usage, finish_reason="cancelled")
+
+
+def effort(reasoning: ReasoningConfig | None) -> str | None:
+    """The field of the request; checked against the profile before."""
+    return None if reasoning is None else reasoning.effort
+
+
+def fault_error(fault: ModelFault, connector: Connector, model: str, *, kept: bool) -> RunError:
+    """A fault in words: what happened, what it means for the work, what to do."""
+    happened, todo, retryable = _words(fault, connector, model)
+    if kept:
+        means = "What had arrived of the reply is kept."
+    elif not fault.sent:
+        means = "Nothing was sent."
+    elif fault.kind in (FaultKind.STREAM_CUT, FaultKind.SILENT):
+        means = "Whether it worked on your message is not known; it is not sent again by itself."
+    else:
+        means = "Your message is kept; there is no reply to it."
+    details: dict[str, object] = {}
+    if fault.http_status is not None:
+        details["http_status"] = fault.http_status
+    if fault.retry_after_s is not None:
+        details["retry_after_s"] = fault.retry_after_s
+    if fault.tls is not None:
+        details["tls"] = fault.tls.value
+    return RunError(code=fault.kind.value, message=f"{happened} {means} {todo}", retryable=retryable, details=details)
+
+
+def not_sent(refused: AgentRuntimeError) -> DriverResult:
+    """The result of an input that could not be sent: no key, no connector, no local server."""
+    return DriverResult(
+        status="failed",
+        finish_reason="native_error",
+        error=RunError(
+            code=refused.error_code, message=refused.message, retryable=refused.retryable, details=refused.details
+        ),
+    )
+
+
+def unexpected(reply: ReplyMapper) -> DriverResult:
+    """The result after a fault of our own."""
+    return DriverResult(
+        status="failed",
+        output_text=reply.text,
+        usage=reply.usage,
+        finish_reason="native_error",
+        error=RunError(
+            code=FaultKind.FAILED.value,
+            message="Something went wrong in Remuda while it read the reply. What had arrived is kept. "
+            "Send again if you want a new reply; the log names the kind of fault.",
+        ),
+    )
+
+
+def _words(fault: ModelFault, connector: Connector, model: str) -> tuple[str, str, bool]:
+    """What happened, what to do, and whether the same may work later without a change."""
+    name = _printable(connector.name)
+    model = _printable(model)
+    server = _server(connector)
+    keyless = connector.vendor == "openai-compatible" and connector.secret is None
+    wait = _wait(fault.retry_after_s)
+    table: dict[FaultKind, tuple[str, str, bool]] = {
+        FaultKind.KEY_REFUSED: (
+            f"{server} wants a key, and this connector has none (401)."
+            if keyless
+            else f"{server} refused the key (401).",
+            f"Enter a key for {name}." if keyless else f"Check the key of {name} or enter a new one.",
+            False,
+        ),
+        FaultKind.FORBIDDEN: (
+            f"{server} does not allow this key to use {model} (403).",
+            "Choose another model, or ask whoever runs the account for access.",
+            False,
+        ),
+        FaultKind.QUOTA_EXHAUSTED: (
+            f"The account behind {name} has no credit left or has met its spending limit.",
+            "Add credit or raise the limit at the provider, or choose another connector.",
+            False,
+        ),
+        FaultKind.MODEL_UNKNOWN: (
+            f"{server} has no model called {model}.",
+            "Choose another model, or check how its name is written.",
+            False,
+        ),
+        FaultKind.NOT_FOUND: (
+            f"{server} knows nothing at {connector.base_url} (404).",
+            "Check the address of the connector; many end in /v1.",
+            False,
+        ),
+        FaultKind.RATE_LIMITED: (
+            f"{server} takes no more requests for now (429){wait}.",
+            "Wait a little and send again." if not wait else "Send again after that.",
+            True,
+        ),
+        FaultKind.UNAVAILABLE: (
+            f"{server} is in trouble or overloaded{f' ({fault.http_status})' if fault.http_status else ''}{wait}.",
+            "Send again in a while, or choose another connector.",
+            True,
+        ),
+        FaultKind.REDIRECTED: (
+            f"{server} pointed to another address, which was not followed, so that the key goes nowhere else.",
+            "Check the address of the connector.",
+            False,
+        ),
+        FaultKind.REQUEST_REFUSED: (
+            f"{server} refused the request ({fault.http_status}).",
+            f"{model} may not be made for chat, or the server may be of another kind. Choose another model.",
+            False,
+        ),
+        FaultKind.CONTEXT_TOO_LONG: (
+            f"The conversation is longer than {model} can read at once.",
+            "Start a new conversation, or choose a model that reads more.",
+            False,
+        ),
+        FaultKind.CONTENT_FILTERED: (
+            f"{server} declined the message by its content rules.",
+            "Put it in other words.",
+            False,
+        ),
+        FaultKind.UNREACHABLE: (
+            f"{server} could not be reached{'' if connector.vendor == 'builtin' else f' at {connector.base_url}'}.",
+            "Send again; if it stays so, restart Remuda."
+            if connector.vendor == "builtin"
+            else "Check that the server runs and that this computer is online, then send again.",
+            True,
+        ),
+        FaultKind.TLS: (_tls_words(fault.tls, server), "Check the address and the clock of this computer.", False),
+        FaultKind.OUT_OF_SCOPE: (
+            "The request would have gone to another address than the connector's.",
+            "Check the address of the connector.",
+            False,
+        ),
+        FaultKind.STREAM_CUT: (
+            "The connection broke before the reply was complete."
+            if connector.vendor == "builtin"
+            else f"The connection to {server} broke before the reply was complete.",
+            "Send again if you want a new reply.",
+            False,
+        ),
+        FaultKind.SILENT: (
+            f"{server} has said nothing for too long, so the connection was given up.",
+            "Send again if you want a new reply.",
+            False,
+        ),
+        FaultKind.MALFORMED: (
+            f"{server} sent something that is no chat reply.",
+            "Check that the address belongs to an OpenAI-compatible server; many end in /v1.",
+            False,
+        ),
+        FaultKind.FAILED: (
+            f"{server} reported a fault of its own while it replied.",
+            "Send again if you want a new reply.",
+            False,
+        ),
+    }
+    return table[fault.kind]
+
+
+def _endings(connector: Connector, model: str) -> dict[EndReason, Ending]:
+    server = _server(connector)
+    model = _printable(model)
+    return {
+        EndReason.STOP: Ending("completed", None),
+        EndReason.LENGTH: Ending(
+            "incomplete",
+            RunError(
+                code="PROVIDER_LENGTH_LIMIT",
+                message=f"{model} met its length limit, so the reply ends early. What it wrote is kept. "
+                "Ask it to go on.",
+            ),
+        ),
+        EndReason.CONTENT_FILTER: Ending(
+            "incomplete",
+            RunError(
+                code=FaultKind.CONTENT_FILTERED.value,
+                message=f"{server} cut the reply off by its content rules. What came before is kept. "
+                "Put the question in other words.",
+            ),
+        ),
+        EndReason.REFUSAL: Ending(
+            "incomplete",
+            RunError(
+                code="PROVIDER_REFUSAL",
+                message=f"{model} declined to answer. Its words are kept. Put the question in other words.",
+            ),
+        ),
+        EndReason.TOOL_CALLS: Ending(
+            "failed",
+            RunError(
+                code="PROVIDER_TOOL_NOT_OFFERED",
+                message=f"{model} asked for a tool although it was offered none; nothing was executed. "
+                "What it wrote is kept. Send again, or choose another model.",
+            ),
+        ),
+        EndReason.ERROR: Ending(
+            "failed",
+            RunError(
+                code=FaultKind.FAILED.value,
+                message=f"{server} reported a fault of its own while it replied. What had arrived is kept. "
+                "Send again if you want a new reply.",
+            ),
+        ),
+        EndReason.UNKNOWN: Ending(
+            "incomplete",
+            RunError(
+                code="PROVIDER_END_UNKNOWN",
+                message=f"{server} ended the reply for a reason Remuda does not know, so it may not be complete. "
+                "What it wrote is kept.",
+            ),
+        ),
+    }
+
+
+def _tls_words(reason: TlsReason | None, server: str) -> str:
+    wrong = {
+        TlsReason.UNTRUSTED: "Its certificate is signed by nobody this computer trusts.",
+        TlsReason.EXPIRED: "Its certificate has expired.",
+        TlsReason.WRONG_HOST: "Its certificate belongs to another name.",
+        TlsReason.HANDSHAKE: "It may not speak https at all.",
+    }[reason or TlsReason.HANDSHAKE]
+    return f"No secure connection to {server} could be made. {wrong}"
+
+
+def _wait(wait_s: float | None) -> str:
+    if wait_s is None or wait_s <= 0:
+        return ""
+    if wait_s < 120:
+        seconds = max(1, round(wait_s))
+        return f" and asks to wait {seconds} second{'s' if seconds != 1 else ''}"
+    if wait_s < 7200:
+        return f" and asks to wait {round(wait_s / 60)} minutes"
+    return f" and asks to wait {round(wait_s / 3600)} hours"
+
+
+def _server(connector: Connector) -> str:
+    """How a sentence that begins with the server begins."""
+    return "The built-in model" if connector.vendor == "builtin" else _printable(connector.name)
+
+
+def _printable(name: str) -> str:
+    """A name someone typed, fit to stand in a sentence."""
+    return re.sub(r"[^\w./:@+ -]", "?", name)[:120]
+
+
+def _parts(text: str) -> Iterator[str]:
+    for start in range(0, len(text), DELTA_CHARS):
+        yield text[start : start + DELTA_CHARS]

@@ -1,0 +1,1 @@
+"""Real servers on loopback, scripted: what the tests put in place of providers."""

@@ -1,0 +1,697 @@
+"""A chat-completions server that behaves as it is told, well or badly.
+
+Standard library only. Strict: it refuses unknown fields, a wrong order of roles and a wrong key, as a picky
+provider would, and records every request. By hand::
+
+    python -m tests.loopback.chat_server --port 8123 --behaviour slow --rate 20
+
+Behaviour ``by-model`` takes the name of the model as the behaviour, so that one server shows them all.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+DEFAULT_REPLY = "The capital of France is Paris."
+DEFAULT_MODEL = "loopback-chat"
+DEFAULT_KEY = "sk-loopback-0123456789abcdef"
+TOOL_MARKUP = '<tool_call>{"name": "shell", "arguments": {"command": "rm -rf /"}}</tool_call>'
+HUGE_CHARS = 6 * 1024 * 1024
+KNOWN_FIELDS = {
+    "model", "messages", "stream", "stream_options", "reasoning_effort", "max_tokens", "temperature", "top_p",
+}  # fmt: skip
+MAX_BODY_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One request as it came."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    raw_headers: str
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class ChatServer:
+    """One listening server. ``async with ChatServer("ok") as server: server.base_url``.
+
+    Attributes:
+        behaviour: a key of `BEHAVIOURS`; may be changed between requests.
+        key: the accepted key; None accepts any request.
+        reply: the text of a good reply, sent word by word.
+        reasoning: text sent as reasoning before the reply.
+        tokens_per_s: pace of a good reply; None is as fast as it goes.
+        tokens: sends this many numbered words instead of `reply`.
+        requests: every request so far.
+        open_replies: replies being written; a closed connection ends one.
+    """
+
+    behaviour: str = "ok"
+    key: str | None = DEFAULT_KEY
+    reply: str = DEFAULT_REPLY
+    reasoning: str = ""
+    model: str = DEFAULT_MODEL
+    tokens_per_s: float | None = None
+    tokens: int | None = None
+    redirect_to: str = "http://127.0.0.1:9/v1/chat/completions"
+    tls: ssl.SSLContext | None = None
+    uds_path: str | None = None
+    port: int = 0
+    requests: list[Recorded] = field(default_factory=list)
+    open_replies: int = 0
+    _server: asyncio.Server | None = None
+    _connections: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def base_url(self) -> str:
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/v1"
+
+    async def __aenter__(self) -> "ChatServer":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def start(self) -> None:
+        if self.uds_path is not None:
+            self._server = await asyncio.start_unix_server(self._accept, self.uds_path)
+            return
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def aclose(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in tuple(self._connections):
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(tuple(self._connections))
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            while await self._serve_one(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            self._connections.discard(task)
+            writer.close()
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                await writer.wait_closed()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        request = await _read_request(reader)
+        if request is None:
+            return False
+        self.requests.append(request)
+        answer = Answer(self, request, writer)
+        self.open_replies += 1
+        try:
+            await self._answer(answer)
+            await writer.drain()
+        finally:
+            self.open_replies -= 1
+        return not answer.closing
+
+    async def _answer(self, answer: "Answer") -> None:
+        request = answer.request
+        if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
+            await answer.error(401, "invalid_api_key", "Incorrect API key provided.")
+            return
+        if (request.method, request.path) == ("GET", "/v1/models"):
+            names = list(BEHAVIOURS) if self.behaviour == "by-model" else [self.model]
+            await answer.json(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
+            return
+        if (request.method, request.path) != ("POST", "/v1/chat/completions"):
+            await answer.error(404, None, "Not found: there is nothing here.")
+            return
+        fault = _complaint(request)
+        if fault is not None:
+            await answer.error(400, "invalid_request_error", fault)
+            return
+        behaviour = request.json()["model"] if self.behaviour == "by-model" else self.behaviour
+        await BEHAVIOURS.get(behaviour, unknown_model)(answer)
+
+
+@dataclass
+class Answer:
+    """The answer to one request, written piece by piece."""
+
+    server: ChatServer
+    request: Recorded
+    writer: asyncio.StreamWriter
+    closing: bool = False
+
+    async def json(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        content = json.dumps(body).encode()
+        self._head(status, {"Content-Type": "application/json", "Content-Length": str(len(content))} | (headers or {}))
+        self.writer.write(content)
+
+    async def error(
+        self, status: int, code: str | None, message: str, headers: dict[str, str] | None = None, **more: Any
+    ) -> None:
+        await self.json(status, {"error": {"message": message, "type": code, "code": code, **more}}, headers)
+
+    def start_stream(self, content_type: str = "text/event-stream; charset=utf-8") -> None:
+        self._head(200, {"Content-Type": content_type, "Transfer-Encoding": "chunked", "Cache-Control": "no-cache"})
+
+    async def raw(self, data: bytes) -> None:
+        self.writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+        await self.writer.drain()
+
+    async def frame(self, body: Any) -> None:
+        await self.raw(b"data: " + (body if isinstance(body, bytes) else json.dumps(body).encode()) + b"\n\n")
+
+    async def delta(self, *, finish_reason: str | None = None, **delta: Any) -> None:
+        await self.frame(
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion.chunk",
+                "created": 1,
+                "model": self.server.model,
+                "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
+            }
+        )
+
+    async def text(self, text: str) -> None:
+        for word in _words(text):
+            await self.delta(content=word)
+
+    async def finish(self, reason: str = "stop", *, usage: bool = True) -> None:
+        await self.delta(finish_reason=reason)
+        asked = (self.request.json().get("stream_options") or {}).get("include_usage")
+        if usage and asked:
+            await self.frame({"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [], "usage": USAGE})
+        await self.done()
+
+    async def done(self) -> None:
+        await self.frame(b"[DONE]")
+        await self.end()
+
+    async def end(self) -> None:
+        self.writer.write(b"0\r\n\r\n")
+        await self.writer.drain()
+
+    async def cut(self) -> None:
+        """Break the connection in the middle of the stream."""
+        await self.writer.drain()
+        self.closing = True
+        self.writer.transport.abort()
+
+    def _head(self, status: int, headers: dict[str, str]) -> None:
+        lines = [f"HTTP/1.1 {status} Scripted", *(f"{name}: {value}" for name, value in headers.items())]
+        self.writer.write("\r\n".join([*lines, "", ""]).encode())
+
+
+USAGE = {
+    "prompt_tokens": 21,
+    "completion_tokens": 8,
+    "total_tokens": 29,
+    "prompt_tokens_details": {"cached_tokens": 5},
+    "completion_tokens_details": {"reasoning_tokens": 3},
+}
+
+Behaviour = Callable[[Answer], Awaitable[None]]
+BEHAVIOURS: dict[str, Behaviour] = {}
+
+
+def behaviour(name: str) -> Callable[[Behaviour], Behaviour]:
+    def put(function: Behaviour) -> Behaviour:
+        BEHAVIOURS[name] = function
+        return function
+
+    return put
+
+
+@behaviour("ok")
+async def ok(answer: Answer) -> None:
+    server = answer.server
+    answer.start_stream()
+    await answer.delta(role="assistant", content="")
+    for word in _words(server.reasoning):
+        await answer.delta(reasoning_content=word)
+    async for words in _paced(server):
+        await answer.text(words)
+    await answer.finish()
+
+
+@behaviour("slow")
+async def slow(answer: Answer) -> None:
+    """Twenty words a second unless told otherwise."""
+    answer.server.tokens_per_s = answer.server.tokens_per_s or 20.0
+    await ok(answer)
+
+
+@behaviour("reasoning")
+async def reasoning(answer: Answer) -> None:
+    """Names the field the other way than `ok` with a `reasoning` text."""
+    answer.start_stream()
+    for word in _words("France. Its capital."):
+        await answer.delta(reasoning=word)
+    await answer.text(answer.server.reply)
+    await answer.finish()
+
+
+@behaviour("no-usage")
+async def no_usage(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text(answer.server.reply)
+    await answer.finish(usage=False)
+
+
+@behaviour("refuses-stream-options")
+async def refuses_stream_options(answer: Answer) -> None:
+    if "stream_options" in answer.request.json():
+        await answer.json(422, {"detail": [{"loc": ["body", "stream_options"], "type": "extra_forbidden"}]})
+        return
+    await no_usage(answer)
+
+
+@behaviour("401")
+async def key_refused(answer: Answer) -> None:
+    await answer.error(401, "invalid_api_key", "Incorrect API key provided.")
+
+
+@behaviour("401-echo")
+async def key_refused_with_echo(answer: Answer) -> None:
+    """Says the key back, in text and in a header."""
+    sent = answer.request.headers.get("authorization", "")
+    await answer.error(401, "invalid_api_key", f"Incorrect API key provided: {sent}.", {"X-Echo": sent})
+
+
+@behaviour("402")
+async def no_credit(answer: Answer) -> None:
+    await answer.error(402, None, "Payment required.")
+
+
+@behaviour("403")
+async def forbidden(answer: Answer) -> None:
+    await answer.error(403, "permission_denied", "Your organization must be verified.")
+
+
+@behaviour("404-model")
+async def unknown_model(answer: Answer) -> None:
+    model = answer.request.json().get("model")
+    await answer.error(404, "model_not_found", f"The model `{model}` does not exist.", param="model")
+
+
+@behaviour("404-page")
+async def not_found(answer: Answer) -> None:
+    answer._head(404, {"Content-Type": "text/html", "Content-Length": "20"})
+    answer.writer.write(b"<h1>404 nothing</h1>")
+
+
+@behaviour("400")
+async def bad_request(answer: Answer) -> None:
+    await answer.error(400, "invalid_request_error", "Something about it is not right.")
+
+
+@behaviour("400-context")
+async def too_long(answer: Answer) -> None:
+    await answer.error(400, "context_length_exceeded", "This model's maximum context length is 2048 tokens.")
+
+
+@behaviour("429")
+async def rate_limited(answer: Answer) -> None:
+    await answer.error(429, "rate_limit_exceeded", "Rate limit reached.", {"Retry-After": "20"})
+
+
+@behaviour("429-quota")
+async def quota(answer: Answer) -> None:
+    await answer.error(429, "insufficient_quota", "You exceeded your current quota.")
+
+
+@behaviour("500")
+async def server_error(answer: Answer) -> None:
+    await answer.error(500, "server_error", "The server had an error.")
+
+
+@behaviour("503-retry")
+async def asks_for_retry(answer: Answer) -> None:
+    """Asks a client to try again at once, in the header the official SDK obeys."""
+    await answer.error(503, "server_error", "Try again.", {"x-should-retry": "true", "Retry-After": "0"})
+
+
+@behaviour("529")
+async def overloaded(answer: Answer) -> None:
+    await answer.error(529, "overloaded_error", "Overloaded.")
+
+
+@behaviour("redirect")
+async def redirect(answer: Answer) -> None:
+    answer._head(307, {"Location": answer.server.redirect_to, "Content-Length": "0"})
+
+
+@behaviour("cut-before-text")
+async def cut_before_text(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.delta(role="assistant", content="")
+    await answer.cut()
+
+
+@behaviour("cut-after-text")
+async def cut_after_text(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text("The capital of")
+    await answer.cut()
+
+
+@behaviour("cut-before-answer")
+async def cut_before_answer(answer: Answer) -> None:
+    await answer.cut()
+
+
+@behaviour("end-without-finish")
+async def end_without_finish(answer: Answer) -> None:
+    """Ends in good order, but never says that the reply is whole."""
+    answer.start_stream()
+    await answer.text("The capital of")
+    await answer.end()
+
+
+@behaviour("done-without-finish")
+async def done_without_finish(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text("The capital of")
+    await answer.done()
+
+
+@behaviour("finish-without-done")
+async def finish_without_done(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text(answer.server.reply)
+    await answer.delta(finish_reason="stop")
+    await answer.end()
+
+
+@behaviour("cut-after-finish")
+async def cut_after_finish(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text(answer.server.reply)
+    await answer.delta(finish_reason="stop")
+    await answer.cut()
+
+
+@behaviour("silence-3s")
+async def silence(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text("The capital of")
+    await asyncio.sleep(3)
+    await answer.text(" France is Paris.")
+    await answer.finish()
+
+
+@behaviour("keep-alive")
+async def keep_alive(answer: Answer) -> None:
+    """Says for a while only that it is still there."""
+    answer.start_stream()
+    for _ in range(6):
+        await answer.raw(b": keep-alive\n\n")
+        await asyncio.sleep(0.1)
+    await answer.text(answer.server.reply)
+    await answer.finish()
+
+
+@behaviour("silent")
+async def silent(answer: Answer) -> None:
+    """Takes the request and never says anything."""
+    await asyncio.sleep(3600)
+
+
+@behaviour("silent-after-text")
+async def silent_after_text(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text("The capital of")
+    await asyncio.sleep(3600)
+
+
+@behaviour("malformed-json")
+async def malformed(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text("The capital of")
+    await answer.frame(b'{"choices": [{"index": 0, "delta": {"content": "broken')
+    await answer.finish()
+
+
+@behaviour("malformed-utf8")
+async def malformed_utf8(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text("The capital of")
+    await answer.frame(b'{"choices": [{"index": 0, "delta": {"content": "\xff\xfe"}}]}')
+    await answer.finish()
+
+
+@behaviour("odd-shapes")
+async def odd_shapes(answer: Answer) -> None:
+    """JSON, but not of the shape anyone promised; around it a good reply."""
+    answer.start_stream()
+    for odd in (
+        {"choices": None},
+        {"choices": [None, 7, "x"]},
+        {"choices": [{"index": 0, "delta": None}]},
+        {"choices": [{"index": 0, "delta": {"content": 5, "reasoning": ["x"]}, "finish_reason": 0}], "usage": [1]},
+        {"choices": [{"index": 1, "delta": {"content": "another choice"}}]},
+        {"usage": {"prompt_tokens": "many", "completion_tokens": -1, "total_tokens": True}},
+        {"unknown": {"nested": [1, 2]}},
+    ):
+        await answer.frame(odd)
+    await answer.text(answer.server.reply)
+    await answer.finish(usage=False)
+
+
+@behaviour("html-page")
+async def html_page(answer: Answer) -> None:
+    """What a captive portal answers."""
+    answer.start_stream("text/html")
+    await answer.raw(b"<html><body>Please log in to the hotel</body></html>")
+    await answer.end()
+
+
+@behaviour("gzip")
+async def gzip_body(answer: Answer) -> None:
+    answer._head(200, {"Content-Type": "text/event-stream", "Content-Encoding": "gzip", "Content-Length": "4"})
+    answer.writer.write(b"\x1f\x8b\x08\x00")
+
+
+@behaviour("error-frame")
+async def error_frame(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text("The capital of")
+    sent = answer.request.headers.get("authorization", "")
+    await answer.frame({"error": {"message": f"Internal fault for {sent}", "type": "server_error", "code": None}})
+    await answer.end()
+
+
+@behaviour("named-error-frame")
+async def named_error_frame(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text("The capital of")
+    await answer.raw(b'event: error\ndata: {"message": "gone"}\n\n')
+    await answer.end()
+
+
+@behaviour("tool-markup")
+async def tool_markup(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text(TOOL_MARKUP)
+    await answer.finish()
+
+
+@behaviour("tool-call")
+async def tool_call(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "shell", "arguments": "{}"}}])
+    await answer.finish("tool_calls")
+
+
+@behaviour("huge-event")
+async def huge_event(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.delta(content="x" * HUGE_CHARS)
+    await answer.finish()
+
+
+@behaviour("endless-event")
+async def endless_event(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text("The capital of")
+    await answer.raw(b"data: ")
+    while True:
+        await answer.raw(b"x" * 65536)
+
+
+@behaviour("echo-in-text")
+async def echo_in_text(answer: Answer) -> None:
+    """Says the key back inside the reply, a few characters at a time."""
+    answer.start_stream()
+    text = f"Your header was {answer.request.headers.get('authorization', '')}, I think."
+    for start in range(0, len(text), 3):
+        await answer.delta(content=text[start : start + 3])
+    await answer.finish()
+
+
+@behaviour("split-surrogates")
+async def split_surrogates(answer: Answer) -> None:
+    """Cuts one character into halves, and leaves half of another."""
+    answer.start_stream()
+    for half in ('"a\\ud83d"', '"\\ude00b"', '"\\ud83d"', '"c"'):
+        await answer.frame(b'{"choices": [{"index": 0, "delta": {"content": %b}}]}' % half.encode())
+    await answer.finish()
+
+
+@behaviour("length")
+async def length(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text("The capital of")
+    await answer.finish("length")
+
+
+@behaviour("content-filter")
+async def content_filter(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text("The capital of")
+    await answer.finish("content_filter")
+
+
+@behaviour("refusal")
+async def refusal(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.delta(refusal="I will not say.")
+    await answer.finish()
+
+
+@behaviour("odd-finish")
+async def odd_finish(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.text(answer.server.reply)
+    await answer.finish("because \x1b[31m of sk-something")
+
+
+def _complaint(request: Recorded) -> str | None:
+    """What a picky provider says against the body of a request, or None."""
+    try:
+        body = request.json()
+    except ValueError:
+        return "The body is no JSON."
+    unknown = set(body) - KNOWN_FIELDS
+    if unknown:
+        return f"Unrecognized request argument supplied: {sorted(unknown)}"
+    if body.get("stream") is not True:
+        return "Only streaming is served here."
+    roles = [message.get("role") for message in body.get("messages", [])]
+    if roles[:1] == ["system"]:
+        roles = roles[1:]
+    expected = ["user" if position % 2 == 0 else "assistant" for position in range(len(roles))]
+    if not roles or roles != expected or roles[-1] != "user":
+        return f"Conversation roles must alternate user/assistant and end with user, not {roles}"
+    for message in body["messages"]:
+        if set(message) != {"role", "content"} or not isinstance(message["content"], str):
+            return "A message has a role and a text."
+    return None
+
+
+def _words(text: str) -> list[str]:
+    """`text` in token-like pieces: a word with the space before it."""
+    pieces: list[str] = []
+    for char in text:
+        if not pieces or char in " \n":
+            pieces.append(char)
+        else:
+            pieces[-1] += char
+    return pieces
+
+
+async def _paced(server: ChatServer) -> AsyncIterator[str]:
+    """The reply in pieces of one write each, held to the pace asked for."""
+    words = _words(server.reply) if server.tokens is None else [f" word{n}" for n in range(server.tokens)]
+    if server.tokens_per_s is None:
+        yield "".join(words)
+        return
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    sent = 0
+    while sent < len(words):
+        # By the clock, so that a late wake-up is made up for and the mean pace holds.
+        due = min(len(words), max(sent + 1, int((loop.time() - start) * server.tokens_per_s)))
+        yield "".join(words[sent:due])
+        sent = due
+        await asyncio.sleep(max(0.0, start + (sent + 1) / server.tokens_per_s - loop.time()))
+
+
+async def _read_request(reader: asyncio.StreamReader) -> Recorded | None:
+    head = await reader.readuntil(b"\r\n\r\n")
+    first, _, rest = head.decode("latin-1").partition("\r\n")
+    method, path, _ = first.split(" ", 2)
+    headers = {}
+    for line in rest.strip().split("\r\n"):
+        name, _, value = line.partition(":")
+        headers[name.strip().lower()] = value.strip()
+    size_bytes = int(headers.get("content-length", "0"))
+    if size_bytes > MAX_BODY_BYTES:
+        return None
+    body = await reader.readexactly(size_bytes)
+    return Recorded(method, path, headers, head.decode("latin-1"), body)
+
+
+async def _main(options: argparse.Namespace) -> list[Recorded]:
+    server = ChatServer(
+        behaviour=options.behaviour,
+        key=options.key or None,
+        reply=options.reply,
+        reasoning=options.reasoning,
+        tokens_per_s=options.rate,
+        tokens=options.tokens,
+        port=options.port,
+    )
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    async with server:
+        print(json.dumps({"base_url": server.base_url, "key": server.key, "behaviour": server.behaviour}), flush=True)
+        await stopped.wait()
+    return server.requests
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.loopback.chat_server", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one and prints it")
+    parser.add_argument("--behaviour", default="ok", choices=["by-model", *BEHAVIOURS])
+    parser.add_argument("--key", default=DEFAULT_KEY, help="the accepted key; empty accepts any request")
+    parser.add_argument("--reply", default=DEFAULT_REPLY)
+    parser.add_argument("--reasoning", default="")
+    parser.add_argument("--rate", type=float, default=None, help="tokens a second")
+    parser.add_argument("--tokens", type=int, default=None, help="that many numbered words instead of the reply")
+    parser.add_argument("--record", default=None, help="file to write all requests to at the end, a line each")
+    options = parser.parse_args(argv)
+    recorded = asyncio.run(_main(options))
+    if options.record:
+        lines = [
+            json.dumps({"method": each.method, "path": each.path, "headers": each.headers, "body": each.body.decode()})
+            for each in recorded
+        ]
+        Path(options.record).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
