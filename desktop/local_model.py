@@ -239,7 +239,10 @@ class BuiltinModel:
         stdin.write(json.dumps(order).encode() + b"\n")
         stdin.close()
         said = await stdout.readline()
-        answer = json.loads(said) if said else {}
+        try:
+            answer = json.loads(said) if said else {}
+        except ValueError:
+            raise _failed("its process said something else than ready") from None
         if "ready" in answer:
             return
         if "failed" in answer:

@@ -251,7 +251,7 @@ async def test_a_broken_file_is_said_and_logged(home: Path, caplog: pytest.LogCa
         (f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})", "memory"),
         ("raise SystemExit(9)", "exit code 9"),
         ("import time; time.sleep(300)", "not ready after 1 seconds"),
-        ("print('no json'); import time; time.sleep(300)", "could not be started"),
+        ("print('no json', flush=True); import time; time.sleep(300)", "something else than ready"),
     ],
 )
 async def test_a_process_that_dies_or_hangs_while_loading_is_said(
