@@ -7,16 +7,15 @@ the empty one twice a round, which is the A/A run.
 import json
 import os
 import select
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 from tests.benchmarks.gates import Gate, Report, aa_noise, paired_ratio
 from tests.benchmarks.options import Options
+from tests.benchmarks.processes import end
 
 LIMIT = 1.3
 PATIENCE_S = 60.0
@@ -24,42 +23,6 @@ PATIENCE_S = 60.0
 
 class NoWindow(Exception):
     """A start that painted nothing; the message says what the host said."""
-
-
-def descendants(root: int) -> set[int]:
-    """Processes below `root`."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = Path("/proc", entry, "stat").read_text("utf-8", "replace")
-            except OSError:
-                continue
-            parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
-    below: set[int] = set()
-    while new := {pid for pid, parent in parents.items() if (parent == root or parent in below) and pid not in below}:
-        below |= new
-    return below
-
-
-def end(host: subprocess.Popen[bytes]) -> None:
-    """End a host and everything it started."""
-    below = descendants(host.pid)
-    host.send_signal(signal.SIGTERM)
-    try:
-        host.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        below |= descendants(host.pid)
-        host.kill()
-        host.wait()
-    deadline = time.monotonic() + 5
-    while (left := {pid for pid in below if Path("/proc", str(pid)).exists()}) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    for pid in left:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def start_once(kind: str, *, slow: bool = False) -> tuple[float, list[str]]:
