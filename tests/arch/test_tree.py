@@ -88,7 +88,7 @@ def test_names_say_what_a_thing_is() -> None:
         if isinstance(node, ast.ClassDef) and empty.search(node.name)
     ]
     modules = [
-        str(path) for path, _ in sources(*PRODUCT) if re.search(r"^(utils?|helpers?|managers?|common|misc)$", path.stem)
+        str(path) for path, _ in sources(*PRODUCT) if re.search(r"^(utils?|helpers?|managers?|misc)$", path.stem)
     ]
     assert not classes
     assert not modules
