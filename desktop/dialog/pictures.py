@@ -12,7 +12,7 @@ from typing import NamedTuple
 COLOURS: dict[str, tuple[str, str]] = {
     "red": ("#B3261E", "#F2867D"),
     "amber": ("#8F5A00", "#E9B44C"),
-    "green": ("#2F7A34", "#7FCB86"),
+    "green": ("#2A7030", "#7FCB86"),
     "teal": ("#0F7378", "#63C7CC"),
     "blue": ("#2458B8", "#8DB4F5"),
     "violet": ("#7A3FB0", "#C8A0F0"),
