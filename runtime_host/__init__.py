@@ -1,0 +1,191 @@
+"""The Agent Runtime: durable sessions of swappable agent harnesses. What is named here is public, nothing else is.
+
+Owns the public names. Invariant: importing this package imports none of its modules; each name brings
+its own at first use.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runtime_host.capabilities import AgentInspection, Capability, DriverInspection
+    from runtime_host.connectors.base import Connector, ConnectorRegistry, SecretRef
+    from runtime_host.definitions import (
+        AgentDefinition,
+        Environment,
+        ExecutionBinding,
+        Observation,
+        ReasoningConfig,
+        SessionOptions,
+        TrustedContext,
+    )
+    from runtime_host.errors import (
+        AgentBusyError,
+        AgentCapabilityUnsupportedError,
+        AgentClosedError,
+        AgentDriverConfigurationError,
+        AgentDriverNotFoundError,
+        AgentEventHistoryExpiredError,
+        AgentEventSubscriberOverflowError,
+        AgentNativeExecutionError,
+        AgentPolicyUnsupportedError,
+        AgentRecordTooLargeError,
+        AgentRequestConflictError,
+        AgentRequestLedgerFullError,
+        AgentRuntimeDependencyError,
+        AgentRuntimeError,
+        AgentRunTimeoutError,
+        AgentScopeMismatchError,
+        AgentSessionRecoveryError,
+        AgentStructuredOutputError,
+        AgentWorkspaceError,
+        ConnectorError,
+        StorageDamagedError,
+        StorageError,
+        StorageFailedError,
+        StorageForeignError,
+        StorageLockedError,
+        StorageUnsupportedError,
+    )
+    from runtime_host.events import AgentEvent, EventType
+    from runtime_host.journal import Gap, Journal, JournalSlice
+    from runtime_host.policy import Limits, Policy
+    from runtime_host.results import AgentResult, Artifact, RunError, Usage
+    from runtime_host.run import Run, Windows
+    from runtime_host.runtime import Agent, AgentRuntime, LocalBackend, RecoveredRun
+    from runtime_host.session import InspectedState, Session, SessionReference
+    from runtime_host.storage.memory import MemoryAgentStore
+    from runtime_host.storage.sqlite import open_agent_store
+    from runtime_host.transcript import OpenItem
+
+_HOMES = {
+    "capabilities": ("AgentInspection", "Capability", "DriverInspection"),
+    "connectors.base": ("Connector", "ConnectorRegistry", "SecretRef"),
+    "definitions": (
+        "AgentDefinition",
+        "Environment",
+        "ExecutionBinding",
+        "Observation",
+        "ReasoningConfig",
+        "SessionOptions",
+        "TrustedContext",
+    ),
+    "errors": (
+        "AgentBusyError",
+        "AgentCapabilityUnsupportedError",
+        "AgentClosedError",
+        "AgentDriverConfigurationError",
+        "AgentDriverNotFoundError",
+        "AgentEventHistoryExpiredError",
+        "AgentEventSubscriberOverflowError",
+        "AgentNativeExecutionError",
+        "AgentPolicyUnsupportedError",
+        "AgentRecordTooLargeError",
+        "AgentRequestConflictError",
+        "AgentRequestLedgerFullError",
+        "AgentRunTimeoutError",
+        "AgentRuntimeDependencyError",
+        "AgentRuntimeError",
+        "AgentScopeMismatchError",
+        "AgentSessionRecoveryError",
+        "AgentStructuredOutputError",
+        "AgentWorkspaceError",
+        "ConnectorError",
+        "StorageDamagedError",
+        "StorageError",
+        "StorageFailedError",
+        "StorageForeignError",
+        "StorageLockedError",
+        "StorageUnsupportedError",
+    ),
+    "events": ("AgentEvent", "EventType"),
+    "journal": ("Gap", "Journal", "JournalSlice"),
+    "policy": ("Limits", "Policy"),
+    "results": ("AgentResult", "Artifact", "RunError", "Usage"),
+    "run": ("Run", "Windows"),
+    "runtime": ("Agent", "AgentRuntime", "LocalBackend", "RecoveredRun"),
+    "session": ("InspectedState", "Session", "SessionReference"),
+    "storage.memory": ("MemoryAgentStore",),
+    "storage.sqlite": ("open_agent_store",),
+    "transcript": ("OpenItem",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Agent",
+    "AgentBusyError",
+    "AgentCapabilityUnsupportedError",
+    "AgentClosedError",
+    "AgentDefinition",
+    "AgentDriverConfigurationError",
+    "AgentDriverNotFoundError",
+    "AgentEvent",
+    "AgentEventHistoryExpiredError",
+    "AgentEventSubscriberOverflowError",
+    "AgentInspection",
+    "AgentNativeExecutionError",
+    "AgentPolicyUnsupportedError",
+    "AgentRecordTooLargeError",
+    "AgentRequestConflictError",
+    "AgentRequestLedgerFullError",
+    "AgentResult",
+    "AgentRunTimeoutError",
+    "AgentRuntime",
+    "AgentRuntimeDependencyError",
+    "AgentRuntimeError",
+    "AgentScopeMismatchError",
+    "AgentSessionRecoveryError",
+    "AgentStructuredOutputError",
+    "AgentWorkspaceError",
+    "Artifact",
+    "Capability",
+    "Connector",
+    "ConnectorError",
+    "ConnectorRegistry",
+    "DriverInspection",
+    "Environment",
+    "EventType",
+    "ExecutionBinding",
+    "Gap",
+    "InspectedState",
+    "Journal",
+    "JournalSlice",
+    "Limits",
+    "LocalBackend",
+    "MemoryAgentStore",
+    "Observation",
+    "OpenItem",
+    "Policy",
+    "ReasoningConfig",
+    "RecoveredRun",
+    "Run",
+    "RunError",
+    "SecretRef",
+    "Session",
+    "SessionOptions",
+    "SessionReference",
+    "StorageDamagedError",
+    "StorageError",
+    "StorageFailedError",
+    "StorageForeignError",
+    "StorageLockedError",
+    "StorageUnsupportedError",
+    "TrustedContext",
+    "Usage",
+    "Windows",
+    "open_agent_store",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Not at the top: the package itself must cost nothing.
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -30,3 +30,22 @@ class DriverInspection(_Frozen):
     capabilities: dict[str, Capability]
     enforcement: dict[str, str] = {}
     prerequisites: tuple[str, ...] = ()
+
+
+class AgentInspection(_Frozen):
+    """What a binding of a definition would be, found out without any effect.
+
+    Attributes:
+        capabilities, enforcement, prerequisites: as the driver says.
+        definition_digest: equal for the same definition whichever harness carries it.
+        execution_digest: of definition, binding, environment, policy and observation together.
+        event_buffer_bytes: how much of a run's events can be replayed.
+    """
+
+    driver_id: str
+    capabilities: dict[str, Capability]
+    enforcement: dict[str, str] = {}
+    prerequisites: tuple[str, ...] = ()
+    definition_digest: str
+    execution_digest: str
+    event_buffer_bytes: int

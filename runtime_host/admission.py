@@ -1,0 +1,213 @@
+"""Admission: from what a caller says to what is on disk, before anything is sent.
+
+Owns validation, the digest of a request, the ledger of a session and the writes of admission and
+dispatch. Must not know drivers, loops or handles. Invariants: message, request and run become durable
+in one transaction or not at all; one request id is one run, for ever; nothing is dispatched whose
+`dispatched` phase is not durable.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from pydantic import ValidationError
+
+from runtime_host.canonical import NotJsonError, canonical_json, digest, freeze
+from runtime_host.capabilities import Capability
+from runtime_host.definitions import ExecutionBinding, ReasoningConfig, RunOptions
+from runtime_host.errors import (
+    AgentCapabilityUnsupportedError,
+    AgentClosedError,
+    AgentDriverConfigurationError,
+    AgentRecordTooLargeError,
+    AgentRequestConflictError,
+    AgentRequestLedgerFullError,
+)
+from runtime_host.storage.base import AgentTx, ItemRecord, RequestRecord, RunRecord
+
+MAX_REQUESTS: Final = 1024
+MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
+SEQUENCE_BLOCK: Final = 1 << 20
+"""Event numbers reserved at a time: no number beyond the mark is published before the next mark is durable."""
+
+
+class Prepared(NamedTuple):
+    """A request, validated, copied and digested; nothing the caller changes later reaches it."""
+
+    text: str
+    options: RunOptions
+    digest: str
+
+
+class Admitted(NamedTuple):
+    """The request is new and durable once its transaction is."""
+
+    run: RunRecord
+
+
+class Repeated(NamedTuple):
+    """The request was admitted before: this is its run."""
+
+    run: RunRecord
+
+
+def prepare(text: str, **options: Any) -> Prepared:
+    """Validate and digest a request.
+
+    Raises:
+        AgentDriverConfigurationError: no text, an option that is none, a value that is no JSON.
+        AgentRecordTooLargeError: more than a record may hold.
+    """
+    if not isinstance(text, str):
+        raise AgentDriverConfigurationError("The input must be text.", details={"field": "text"})
+    if not text.strip():
+        raise AgentDriverConfigurationError("There is no text to send.", details={"field": "text"})
+    try:
+        checked = RunOptions.model_validate(options)
+        checked = checked.model_copy(update={"metadata": freeze(checked.metadata, "metadata")})
+        content = {"text": text, "options": checked.model_dump(mode="json", exclude={"request_id"})}
+        size_bytes = len(canonical_json(content))
+        content_digest = digest(content)
+    except ValidationError as error:
+        raise configuration_error("run", error) from None
+    except NotJsonError as error:
+        raise AgentDriverConfigurationError(f"The input cannot be stored: {error}.") from None
+    if size_bytes > MAX_RECORD_BYTES:
+        raise AgentRecordTooLargeError(
+            f"This message has {size_bytes / 1048576:.1f} MiB; one message may have {MAX_RECORD_BYTES // 1048576} MiB.",
+            details={"size_bytes": size_bytes, "limit_bytes": MAX_RECORD_BYTES},
+        )
+    return Prepared(text, checked, content_digest)
+
+
+def required_capabilities(prepared: Prepared, binding: ExecutionBinding) -> tuple[str, ...]:
+    """Capabilities that the options of a request need."""
+    needed: list[str] = []
+    options = prepared.options
+    if options.model is not None and options.model != binding.model:
+        needed.append("run.model_override")
+    if options.reasoning is not None and options.reasoning != binding.reasoning:
+        needed.append("run.reasoning_override")
+    return tuple(needed)
+
+
+def check_capabilities(capabilities: dict[str, Capability], needed: tuple[str, ...], driver_id: str) -> None:
+    """Refuse what the harness cannot do; a capability it does not name is one it does not have.
+
+    Raises:
+        AgentCapabilityUnsupportedError: the first that is missing.
+    """
+    for name in needed:
+        capability = capabilities.get(name)
+        if capability is None or capability.support == "unsupported":
+            reason = f" {capability.reason}" if capability is not None and capability.reason else ""
+            raise AgentCapabilityUnsupportedError(
+                f"{driver_id} cannot do this: {name} is not supported.{reason}",
+                details={"capability": name, "driver": driver_id},
+            )
+
+
+def admit(tx: AgentTx, *, session_id: str, prepared: Prepared, run_id: str, now_ms: int) -> Admitted | Repeated:
+    """Write message, request and run, or find the run that this request already is.
+
+    Raises:
+        AgentRequestConflictError: the request id stands for another input.
+        AgentRequestLedgerFullError: the session has admitted as many requests as it may.
+        AgentClosedError: the session is no longer there.
+    """
+    request_id = prepared.options.request_id
+    if request_id is not None:
+        known = find_repeated(tx, session_id=session_id, prepared=prepared)
+        if known is not None:
+            return known
+        if tx.count_requests(session_id) >= MAX_REQUESTS:
+            raise AgentRequestLedgerFullError(
+                f"This session has taken {MAX_REQUESTS} requests, which is all it may; continue in a new session.",
+                details={"session_id": session_id, "limit": MAX_REQUESTS},
+            )
+    if tx.session(session_id) is None:
+        raise AgentClosedError("This session has been deleted.", details={"session_id": session_id})
+    item_id = f"{run_id}.0"
+    position = tx.count_items(session_id)
+    tx.add_item(
+        ItemRecord(
+            item_id=item_id,
+            session_id=session_id,
+            run_id=run_id,
+            position=position,
+            kind="user",
+            state="complete",
+            text=prepared.text,
+            created_ms=now_ms,
+        )
+    )
+    options = prepared.options.model_dump(mode="json", exclude={"request_id"})
+    run = RunRecord(
+        run_id=run_id,
+        session_id=session_id,
+        phase="admitted",
+        created_ms=now_ms,
+        input={"item_id": item_id, "position": position, "text": prepared.text, **options},
+    )
+    tx.put_run(run)
+    if request_id is not None:
+        tx.put_request(
+            RequestRecord(session_id=session_id, request_id=request_id, digest=prepared.digest, run_id=run_id)
+        )
+    return Admitted(run)
+
+
+def find_repeated(tx: AgentTx, *, session_id: str, prepared: Prepared) -> Repeated | None:
+    """The run that this request already is. Writes nothing.
+
+    Raises:
+        AgentRequestConflictError: the request id stands for another input.
+    """
+    request_id = prepared.options.request_id
+    known = tx.request(session_id, request_id) if request_id is not None else None
+    if known is None:
+        return None
+    if known.digest != prepared.digest:
+        raise conflict(session_id, known.request_id)
+    run = tx.run(known.run_id)
+    if run is None:
+        raise AgentClosedError("The run of this request has been deleted.", details={"run_id": known.run_id})
+    return Repeated(run)
+
+
+def mark_dispatched(tx: AgentTx, run_id: str, sequence_mark: int) -> RunRecord | None:
+    """Write that the input may be sent from now on. None when the run is gone or is past this already."""
+    run = tx.run(run_id)
+    if run is None or run.phase != "admitted":
+        return None
+    run = msgspec.structs.replace(run, phase="dispatched", sequence_mark=sequence_mark)
+    tx.put_run(run)
+    return run
+
+
+def reserve_sequences(tx: AgentTx, run_id: str, sequence_mark: int) -> None:
+    """Write that event numbers up to `sequence_mark` may be published."""
+    run = tx.run(run_id)
+    if run is not None and run.sequence_mark < sequence_mark:
+        tx.put_run(msgspec.structs.replace(run, sequence_mark=sequence_mark))
+
+
+def run_reasoning(run: RunRecord) -> ReasoningConfig | None:
+    """The reasoning that the run was admitted with, if it named one."""
+    stored = run.input.get("reasoning")
+    return ReasoningConfig.model_validate(stored) if stored is not None else None
+
+
+def conflict(session_id: str, request_id: str) -> AgentRequestConflictError:
+    return AgentRequestConflictError(
+        "This request id was already used for another message; nothing was sent.",
+        details={"session_id": session_id, "request_id": request_id},
+    )
+
+
+def configuration_error(what: str, error: ValidationError) -> AgentDriverConfigurationError:
+    """A validation failure in one sentence that names the field and never repeats the value."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = ".".join(str(step) for step in first["loc"]) or what
+    return AgentDriverConfigurationError(
+        f"The {what} option {field} is not valid: {first['msg']}.", details={"field": field, "problem": first["type"]}
+    )

@@ -1,0 +1,138 @@
+"""Canonical JSON, digests of it, and JSON values that nobody can change any more.
+
+Owns the one byte form in which definitions, bindings, requests and scopes are compared. Must not know
+what the values mean. Invariants: equal JSON values give equal bytes whatever the order of their keys;
+values that are no JSON (NaN, infinities, bytes, functions, keys that are no strings, lone surrogates)
+are refused, never bent into shape.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+MAX_DEPTH = 64
+
+
+class NotJsonError(ValueError):
+    """The value is no JSON value; `path` says where."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path or 'the value'} {what}")
+        self.path = path
+
+
+class FrozenDict(dict[str, Any]):
+    """A JSON object that refuses every change. Still a dict, so every encoder takes it."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise TypeError("this object is shared and cannot be changed; copy it first")
+
+    __setitem__ = _refuse
+    __delitem__ = _refuse
+    __ior__ = _refuse
+    clear = _refuse
+    pop = _refuse
+    popitem = _refuse
+    setdefault = _refuse
+    update = _refuse
+
+    def __reduce__(self) -> tuple[type["FrozenDict"], tuple[dict[str, Any]]]:
+        return FrozenDict, (dict(self),)
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> "FrozenDict":
+        return self
+
+
+def freeze(value: Any, _path: str = "", _depth: int = 0) -> Any:
+    """A deep, unchangeable copy of a JSON value: objects as `FrozenDict`, lists as tuples.
+
+    Raises:
+        NotJsonError: it is no JSON value.
+    """
+    if value is None or value is True or value is False or type(value) is int:
+        return value
+    if isinstance(value, str):
+        return _checked_text(value, _path)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotJsonError(_path, "is not a finite number")
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if _depth >= MAX_DEPTH:
+        raise NotJsonError(_path, f"is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        frozen: dict[str, Any] = {}
+        for key, member in value.items():
+            if not isinstance(key, str):
+                raise NotJsonError(_path, "has a key that is no string")
+            frozen[_checked_text(key, _path)] = freeze(member, f"{_path}.{key}" if _path else key, _depth + 1)
+        return FrozenDict(frozen)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return tuple(freeze(member, f"{_path}[{at}]", _depth + 1) for at, member in enumerate(value))
+    raise NotJsonError(_path, f"is a {type(value).__name__}, which JSON has no form for")
+
+
+def canonical_json(value: Any) -> bytes:
+    """The canonical bytes: keys sorted at every depth, no white space, UTF-8.
+
+    A whole float is written as the integer it equals, because JSON has one kind of number.
+
+    Raises:
+        NotJsonError: it is no JSON value.
+    """
+    return json.dumps(
+        _one_number(freeze(value)), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    ).encode("utf-8")
+
+
+def digest(value: Any) -> str:
+    """SHA-256 over the canonical bytes, as 64 hex digits.
+
+    Raises:
+        NotJsonError: it is no JSON value.
+    """
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def _checked_text(text: str, path: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise NotJsonError(path, "holds half a character (a lone surrogate)") from None
+    return text
+
+
+def _one_number(value: Any) -> Any:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {key: _one_number(member) for key, member in value.items()}
+    if isinstance(value, tuple):
+        return [_one_number(member) for member in value]
+    return value
+
+
+def cut_utf8(text: str, limit_bytes: int) -> str:
+    """The longest prefix whose UTF-8 form has at most `limit_bytes` bytes; never half a character."""
+    if len(text) * 4 <= limit_bytes:
+        return text
+    encoded = text.encode("utf-8", "surrogatepass")
+    if len(encoded) <= limit_bytes:
+        return text
+    return encoded[: max(0, limit_bytes)].decode("utf-8", "ignore")
+
+
+def clean_text(text: str) -> str:
+    """`text` as UTF-8 can carry it: split characters joined, half ones replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

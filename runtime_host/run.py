@@ -1,0 +1,734 @@
+"""A run: the handle a caller holds, and the driving of it from admission to its durable end.
+
+Owns the pump, cancel and wall time, the cleanup windows, the checkpoints and the last transaction. Must
+not know other runs, connectors or who reads. Invariants:
+
+- The input is dispatched once, after `dispatched` is durable.
+- The pump waits for nobody who reads.
+- `run.finished` is the last event, published only after result and items are durable together; a run
+  whose end is not known publishes none, and nothing is sent again.
+- Once asked to stop, a run is never `completed`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from runtime_host.admission import SEQUENCE_BLOCK, mark_dispatched, reserve_sequences, run_reasoning
+from runtime_host.canonical import clean_text, freeze
+from runtime_host.definitions import ReasoningConfig, SessionOptions
+from runtime_host.drivers.base import DriverRun, DriverSession, TranscriptMessage, Turn
+from runtime_host.errors import (
+    AgentNativeExecutionError,
+    AgentRuntimeError,
+    AgentRunTimeoutError,
+    AgentSessionRecoveryError,
+    StorageError,
+)
+from runtime_host.events import AgentEvent
+from runtime_host.intake import Intake, Redactor
+from runtime_host.journal import Journal, admitted_types
+from runtime_host.recovery import UNKNOWN_CODE, UNKNOWN_TERMINATION
+from runtime_host.results import AgentResult, DriverResult, RunError
+from runtime_host.states import (
+    ENDED_RUN_STATES,
+    RunState,
+    RunStep,
+    next_run_state,
+)
+from runtime_host.storage.base import AgentStore, AgentTx, ItemState, RunRecord
+from runtime_host.transcript import OpenItem, Transcript, bound_text, write_items
+
+_log = logging.getLogger("runtime_host.run")
+
+T = TypeVar("T")
+
+PUMP_TURN_EVENTS: Final = 256
+"""Events taken before the loop gets its turn, however fast a driver yields."""
+SETTLE_S: Final = 0.05
+"""How long a completed item may wait for others, or for the end of the run, to share their commit."""
+_MARK_SLACK: Final = 16 * PUMP_TURN_EVENTS
+
+_STEP_OF: Final[dict[str, RunStep]] = {"completed": "complete", "incomplete": "cut_short", "failed": "fail"}
+_ITEM_END: Final[dict[RunState, ItemState]] = {
+    "completed": "complete",
+    "incomplete": "stopped",
+    "cancelled": "stopped",
+    "failed": "failed",
+    "unknown": "unknown",
+}
+
+Ending = Literal["durable", "not_stored", "unconfirmed", "abandoned"]
+"""How a run left its session: over and stored; over but not stored; perhaps still going on natively; or
+not ended at all, because the loop or this library did."""
+
+
+class Windows(NamedTuple):
+    """How long the runtime waits for a native side.
+
+    Attributes:
+        cleanup_s: for each of: the cancel call, a late startup, the confirmation of the end, closing.
+        checkpoint_s: between two checkpoints of open text, while text arrives.
+    """
+
+    cleanup_s: float = 2.0
+    checkpoint_s: float = 1.0
+
+
+class RunSeat(NamedTuple):
+    """What a session gives a run to work with.
+
+    Attributes:
+        reference: locator of the session, for errors.
+        ended: called once, before the result can be had.
+    """
+
+    session_id: str
+    driver_id: str
+    reference: dict[str, Any]
+    options: SessionOptions
+    store: AgentStore
+    driver_session: DriverSession
+    redactor: Redactor
+    windows: Windows
+    journal_bytes: int
+    ended: "Callable[[Run, Ending], None]"
+
+
+class _Outcome(NamedTuple):
+    """How the native side ended, before anything of it is written."""
+
+    step: RunStep
+    result: DriverResult | None = None
+    error: RunError | None = None
+    finish_reason: str | None = None
+
+
+class _WindowPassedError(Exception):
+    """The native side did not answer within the cleanup window."""
+
+
+class Run:
+    """One admitted input and what becomes of it. Obtained from `Session.run` or `Session.get_run`."""
+
+    def __init__(self, record: RunRecord, *, reference: dict[str, Any], journal: Journal) -> None:
+        self._record = record
+        self._reference = reference
+        self._state: RunState = record.phase
+        self.journal = journal
+        self._settled = asyncio.Event()
+        self._result: AgentResult | None = None
+        self._lost_because = ""
+        self._drive: _Drive | None = None
+
+    @classmethod
+    def restored(cls, record: RunRecord, *, reference: dict[str, Any]) -> "Run":
+        """The handle of a run that ended in an earlier process: its result, without its events."""
+        journal = Journal(
+            run_id=record.run_id,
+            session_id=record.session_id,
+            budget_bytes=1024,
+            first_sequence=record.sequence_mark + 1,
+        )
+        journal.expire()
+        run = cls(record, reference=reference, journal=journal)
+        if record.result is not None:
+            run._result = AgentResult.model_validate(record.result)
+        else:
+            run._state = "unknown"
+            run._lost_because = "What became of this message is not known. It was not sent again."
+        run._settled.set()
+        return run
+
+    # ------------------------------------------------------------------------------------- public
+
+    @property
+    def run_id(self) -> str:
+        return self._record.run_id
+
+    @property
+    def session_id(self) -> str:
+        return self._record.session_id
+
+    @property
+    def created_ms(self) -> int:
+        """When it was admitted."""
+        return self._record.created_ms
+
+    @property
+    def state(self) -> RunState:
+        return self._state
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` answers at once."""
+        return self._settled.is_set()
+
+    def events(self, after_sequence: int = 0) -> AsyncIterator[AgentEvent]:
+        """Events after a cursor, to the end of the run; before, during and after it, for any number of readers.
+
+        Raises:
+            ValueError: the cursor is not one of this run.
+            AgentEventHistoryExpiredError: what followed the cursor is no longer kept.
+        """
+        return self.journal.follow(after_sequence)
+
+    def open_items(self) -> list[OpenItem]:
+        """Items that the store does not have as they are now. Ask before reading the store; the store wins."""
+        return self._drive.transcript.open_items() if self._drive is not None else []
+
+    async def result(self) -> AgentResult:
+        """The result, once it is durable.
+
+        Raises:
+            AgentSessionRecoveryError: what became of the input is not known.
+        """
+        await self._settled.wait()
+        if self._result is None:
+            raise AgentSessionRecoveryError(
+                self._lost_because,
+                session_id=self.session_id,
+                run_id=self.run_id,
+                details={"reference": self._reference, "run_id": self.run_id},
+            )
+        return self._result
+
+    async def cancel(self) -> None:
+        """Stop the run; returns once it has ended. Calling it again, or after the end, does nothing more.
+
+        Raises:
+            AgentSessionRecoveryError: the native side did not confirm its end.
+        """
+        self.ask_stop()
+        await self.result()
+
+    # ------------------------------------------------------------------- for the session that owns it
+
+    def begin(self, seat: RunSeat) -> None:
+        """Drive the run. Called once, by its session."""
+        self._drive = _Drive(self, seat)
+        self._drive.begin()
+
+    def ask_stop(self) -> None:
+        """As `cancel`, without waiting for the end."""
+        if self._drive is not None:
+            self._drive.ask_stop("cancelled")
+
+    async def store_retained(self) -> bool:
+        """Store an outcome whose last transaction failed. Sends nothing; says whether it is durable now."""
+        return await self._drive.store_retained() if self._drive is not None else False
+
+    async def wait_settled(self) -> None:
+        """Wait until the run has ended, known or unknown."""
+        await self._settled.wait()
+
+    def _step(self, step: RunStep) -> None:
+        self._state = next_run_state(self._state, step)
+
+    def _settle(self, result: AgentResult) -> None:
+        self._result = result
+        self._settled.set()
+
+    def _lose(self, sentence: str) -> None:
+        self._lost_because = sentence
+        self._settled.set()
+
+
+class _Drive:
+    """The moving part of a run: one task that dispatches, pumps and ends it."""
+
+    def __init__(self, run: Run, seat: RunSeat) -> None:
+        self.run = run
+        self.seat = seat
+        self._loop = asyncio.get_running_loop()
+        limits = seat.options.policy.limits
+        self.journal = run.journal
+        self.transcript = Transcript(
+            session_id=seat.session_id,
+            run_id=run.run_id,
+            first_position=int(run._record.input["position"]) + 1,
+            redactor=seat.redactor,
+            limit_bytes=limits.output_bytes,
+            now_ms=_now_ms,
+        )
+        self._stop_reason: str | None = None
+        self._stop_asked: asyncio.Future[None] = self._loop.create_future()
+        self._over = False
+        self.intake = Intake(
+            journal=self.journal,
+            transcript=self.transcript,
+            redactor=seat.redactor,
+            grown=self._text_grew,
+            ended=self._item_ended,
+        )
+        self._sequence_mark = SEQUENCE_BLOCK
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._retained: tuple[AgentResult, RunRecord] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        record = run._record
+        self.model = str(record.input.get("model") or seat.options.execution.model)
+        self.reasoning: ReasoningConfig | None = run_reasoning(record) or seat.options.execution.reasoning
+
+        self._main: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        self._main = self._spawn(self._live())
+
+    def ask_stop(self, reason: str) -> None:
+        """Ask for the end. The first reason stands; after the outcome is decided it is too late."""
+        if self._stop_reason is None and not self._over:
+            self._stop_reason = reason
+            self._stop_asked.set_result(None)
+
+    # ------------------------------------------------------------------------- from dispatch to end
+
+    async def _live(self) -> None:
+        try:
+            outcome = await self._execute()
+            await self._conclude(outcome)
+        except asyncio.CancelledError:
+            # The loop is going down: what the store says is what a restart will find.
+            self._abandon("The program ended before this answer did; what became of it is not known.")
+            raise
+        except Exception:
+            _log.exception("run %s could not be brought to an end", self.run.run_id)
+            self._abandon("An error inside the program ended this run; what became of it is not known.")
+
+    async def _execute(self) -> _Outcome:
+        if self._stop_reason is not None:
+            return _Outcome("withdraw")
+        try:
+            record = await self.seat.store.transact(
+                lambda tx: mark_dispatched(tx, self.run.run_id, self._sequence_mark)
+            )
+        except StorageError as error:
+            return _Outcome("fail", error=_run_error(error, self.seat.driver_id))
+        if record is None:
+            return _Outcome("fail", error=RunError(code="AGENT_CLOSED", message="The session was deleted."))
+        self.run._record = record
+        self.run._step("dispatch")
+        self._publish_started()
+        if self._stop_reason is not None:
+            self.run._step("stop")
+            return _Outcome("cancel")
+        wall_time_ms = self.seat.options.policy.limits.wall_time_ms
+        timer = self._loop.call_later(wall_time_ms / 1000, self.ask_stop, "timeout") if wall_time_ms else None
+        try:
+            return await self._dispatch()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _dispatch(self) -> _Outcome:
+        starting = self._spawn(self._start())
+        await self._until_stop_or(starting)
+        if not starting.done():
+            self.run._step("stop")
+            if not await self._ended_in_window(starting):
+                return _Outcome("lose")
+        try:
+            native = starting.result()
+        except asyncio.CancelledError:
+            return self._decide(None, AgentNativeExecutionError("The start was abandoned by the harness."))
+        except Exception as error:
+            # A start that fails has ended.
+            return self._decide(None, error)
+        if self.run.state == "dispatched":
+            self.run._step("started")
+        return await self._observe(native)
+
+    async def _start(self) -> DriverRun:
+        return await self.seat.driver_session.start(
+            Turn(
+                run_id=self.run.run_id,
+                text=str(self.run._record.input["text"]),
+                model=self.model,
+                reasoning=self.reasoning,
+                read_transcript=self._read_transcript,
+            )
+        )
+
+    async def _read_transcript(self) -> tuple[TranscriptMessage, ...]:
+        position = int(self.run._record.input["position"])
+        items = await self.seat.store.read(lambda tx: tx.messages(self.seat.session_id, position))
+        return tuple(TranscriptMessage("user" if item.kind == "user" else "assistant", item.text) for item in items)
+
+    async def _observe(self, native: DriverRun) -> _Outcome:
+        pump = self._spawn(self._pump(native))
+        await self._until_stop_or(pump)
+        if not pump.done():
+            if self.run.state == "running":
+                self.run._step("stop")
+            await self._cancel_native(native)
+            if not await self._ended_in_window(pump):
+                return _Outcome("lose")
+        failure = None if pump.cancelled() else pump.exception()
+        if failure is not None:
+            # The native side may still be at it: ask it to stop, and believe only its own end.
+            await self._cancel_native(native)
+        try:
+            result = await self._within(native.result())
+        except _WindowPassedError:
+            return _Outcome("lose")
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            return self._decide(None, failure if isinstance(failure, Exception) else error)
+        if isinstance(failure, Exception):
+            return self._decide(None, failure)
+        return self._decide(result, None)
+
+    def _decide(self, result: DriverResult | None, failure: Exception | None) -> _Outcome:
+        """What the run came to. From here on nobody can stop it."""
+        self._over = True
+        driver_id = self.seat.driver_id
+        if isinstance(failure, AgentSessionRecoveryError):
+            return _Outcome("lose", error=_run_error(failure, driver_id))
+        if self._stop_reason is not None and self.run.state in ("running", "dispatched"):
+            self.run._step("stop")
+        if self._stop_reason == "timeout":
+            limit_ms = self.seat.options.policy.limits.wall_time_ms or 0
+            error = RunError(
+                code=AgentRunTimeoutError.code,
+                message=f"The answer took longer than the {limit_ms / 1000:g} s it may take, so it was stopped.",
+                retryable=True,
+                details={"wall_time_ms": limit_ms},
+            )
+            return _Outcome("fail", result, error, "timeout")
+        if self._stop_reason is not None:
+            return _Outcome("cancel", result)
+        if failure is not None:
+            return _Outcome("fail", None, _run_error(failure, driver_id), "native_error")
+        if not isinstance(result, DriverResult):
+            message = f"{driver_id} ended without saying how, so the answer may be incomplete."
+            return _Outcome(
+                "fail", None, RunError(code="AGENT_STREAM_INCOMPLETE", message=message), "stream_incomplete"
+            )
+        if result.status == "cancelled":
+            # Nobody here asked for it: somebody else stopped it at the source.
+            self.run._step("stop")
+            return _Outcome("cancel", result)
+        error_of_result = result.error
+        if result.status == "failed" and error_of_result is None:
+            error_of_result = RunError(
+                code=AgentNativeExecutionError.code, message=f"{driver_id} failed and did not say why."
+            )
+        return _Outcome(_STEP_OF[result.status], result, error_of_result, result.finish_reason)
+
+    # -------------------------------------------------------------------------------------- windows
+
+    async def _until_stop_or(self, task: "asyncio.Task[Any]") -> None:
+        either: set[asyncio.Future[Any]] = {task, self._stop_asked}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _cancel_native(self, native: DriverRun) -> None:
+        try:
+            await self._within(native.cancel())
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            # Asking may fail; what counts is whether the native side ends.
+            _log.info("cancelling run %s: %s", self.run.run_id, type(error).__name__)
+
+    async def _within(self, awaitable: Awaitable[T]) -> T:
+        async def wait() -> T:
+            return await awaitable
+
+        task = self._spawn(wait())
+        if not await self._ended_in_window(task):
+            raise _WindowPassedError
+        return task.result()
+
+    async def _ended_in_window(self, task: "asyncio.Task[Any]") -> bool:
+        done, _ = await asyncio.wait({task}, timeout=self.seat.windows.cleanup_s)
+        if not done:
+            task.cancel()
+        return bool(done)
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Fetched here, because an abandoned task has nobody else who would.
+            task.exception()
+
+    # ----------------------------------------------------------------------------------------- pump
+
+    async def _pump(self, native: DriverRun) -> None:
+        events = native.events()
+        taken = 0
+        try:
+            async for event in events:
+                if self._over:
+                    return
+                self.intake.take(event)
+                taken += 1
+                if taken == PUMP_TURN_EVENTS:
+                    taken = 0
+                    await asyncio.sleep(0)
+                    if self.journal.numbers_taken > self._sequence_mark - _MARK_SLACK:
+                        await self._reserve_sequences()
+        finally:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def _reserve_sequences(self) -> None:
+        mark = self._sequence_mark + SEQUENCE_BLOCK
+        await self.seat.store.transact(lambda tx: reserve_sequences(tx, self.run.run_id, mark))
+        self._sequence_mark = mark
+        self.run._record = msgspec.structs.replace(self.run._record, sequence_mark=mark)
+
+    def _publish_started(self) -> None:
+        options = self.seat.options
+        self.journal.append(
+            "run.started",
+            {
+                "driver": self.seat.driver_id,
+                "configuration": self._configuration(),
+                "observation": options.observation.model_dump(mode="json"),
+            },
+        )
+
+    def _configuration(self) -> dict[str, Any]:
+        reasoning = self.reasoning
+        return {
+            "connector": self.seat.options.execution.connector,
+            "model": self.model,
+            "reasoning": reasoning.model_dump(mode="json", exclude_none=True) if reasoning is not None else None,
+        }
+
+    # --------------------------------------------------------------------------------- checkpoints
+
+    def _text_grew(self) -> None:
+        if self._checkpoint_timer is None and self._writing is None:
+            self._arm_checkpoint(self.seat.windows.checkpoint_s)
+
+    def _item_ended(self) -> None:
+        self._arm_checkpoint(SETTLE_S)
+
+    def _arm_checkpoint(self, delay_s: float) -> None:
+        due = self._loop.time() + delay_s
+        timer = self._checkpoint_timer
+        if timer is not None:
+            if timer.when() <= due:
+                return
+            timer.cancel()
+        self._checkpoint_timer = self._loop.call_at(due, self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        self._checkpoint_timer = None
+        if self._writing is None and not self._over:
+            self._writing = self._spawn(self._write_items())
+
+    async def _write_items(self) -> None:
+        batch = self.transcript.pending_writes()
+        try:
+            if batch.writes:
+                await self.seat.store.transact(lambda tx: write_items(tx, batch.writes))
+                self.transcript.acknowledge(batch)
+        except StorageError as error:
+            # The text is still here; the last transaction writes all of it or says that it could not.
+            _log.warning("a checkpoint of run %s was not written: %s", self.run.run_id, error.error_code)
+        finally:
+            self._writing = None
+        if self.transcript.has_ended_items and not self._over:
+            self._arm_checkpoint(SETTLE_S)
+
+    async def _stop_writing(self) -> None:
+        self._over = True
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+            self._checkpoint_timer = None
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+
+    # ------------------------------------------------------------------------------------- the end
+
+    async def _conclude(self, outcome: _Outcome) -> None:
+        await self._stop_writing()
+        if self.journal.numbers_taken == 0:
+            self._publish_started()
+        self.intake.flush()
+        if outcome.step == "lose":
+            await self._conclude_unknown(outcome)
+            return
+        text, cut = self._output_text(outcome.result)
+        if cut and outcome.step == "complete":
+            outcome = outcome._replace(step="cut_short", finish_reason="runtime_limit")
+        self.run._step(outcome.step)
+        self.intake.end_items(_ITEM_END[self.run.state])
+        result = self._result(outcome, text)
+        if result.error is not None:
+            self.transcript.notice(result.error.message, state="failed", code=result.error.code)
+        record = msgspec.structs.replace(
+            self.run._record,
+            phase=result.status,
+            finished_ms=_now_ms(),
+            result=result.model_dump(mode="json"),
+            sequence_mark=self._sequence_mark,
+        )
+        try:
+            await self._store_end(record, self._driver_state(), "open")
+        except StorageError as error:
+            self._retained = (result, record)
+            self.journal.close()
+            self.seat.ended(self.run, "not_stored")
+            self.run._lose(f"The answer came, but it could not be stored: {error.message} It was not sent again.")
+            return
+        self.run._record = record
+        self.journal.append("run.finished", {"status": result.status, "finish_reason": result.finish_reason})
+        self.journal.close()
+        # The session takes the next input as soon as anybody can know that this one is over.
+        self.seat.ended(self.run, "durable")
+        self.run._settle(result)
+
+    async def _conclude_unknown(self, outcome: _Outcome) -> None:
+        self.run._step("lose")
+        self.intake.end_items("unknown")
+        sentence = UNKNOWN_TERMINATION if outcome.error is None else self._masked(outcome.error).message
+        self.transcript.notice(sentence, state="unknown", code=UNKNOWN_CODE)
+        record = msgspec.structs.replace(
+            self.run._record, phase="unknown", finished_ms=_now_ms(), sequence_mark=self._sequence_mark
+        )
+        try:
+            await self._store_end(record, None, "failed")
+            self.run._record = record
+        except StorageError as error:
+            # Left as dispatched, which a restart reads as unknown as well.
+            _log.warning("the unknown end of run %s was not written: %s", self.run.run_id, error.error_code)
+        self.journal.close()
+        self.seat.ended(self.run, "unconfirmed")
+        self.run._lose(sentence)
+
+    def _abandon(self, sentence: str) -> None:
+        if self.run.done:
+            return
+        self._over = True
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+        for task in tuple(self._tasks):
+            if task is not asyncio.current_task():
+                task.cancel()
+        if self.run.state not in ENDED_RUN_STATES:
+            self.run._state = "unknown"
+        self.journal.close()
+        self.seat.ended(self.run, "abandoned")
+        self.run._lose(sentence)
+
+    def _driver_state(self) -> dict[str, Any] | None:
+        try:
+            state: dict[str, Any] = freeze(self.seat.driver_session.state())
+        except Exception as error:
+            self.journal.append(
+                "diagnostic",
+                {
+                    "code": "DRIVER_STATE_FAILED",
+                    "level": "warning",
+                    "message": f"{self.seat.driver_id} could not say where it stands; its earlier state is kept.",
+                    "exception": type(error).__name__,
+                },
+            )
+            return None
+        return state
+
+    async def _store_end(self, record: RunRecord, driver_state: dict[str, Any] | None, status: str) -> None:
+        batch = self.transcript.pending_writes()
+
+        def end(tx: AgentTx) -> None:
+            session = tx.session(record.session_id)
+            if session is None:
+                return
+            write_items(tx, batch.writes)
+            tx.put_run(record)
+            kept = session.driver_state if driver_state is None else driver_state
+            if kept != session.driver_state or session.status != status:
+                tx.put_session(msgspec.structs.replace(session, driver_state=kept, status=status))
+
+        await self.seat.store.transact(end)
+        self.transcript.acknowledge(batch)
+
+    async def store_retained(self) -> bool:
+        """Store the outcome whose last transaction failed."""
+        if self._retained is None:
+            return False
+        result, record = self._retained
+        await self._store_end(record, None, "open")
+        self._retained = None
+        self.run._record = record
+        self.run._result = result
+        return True
+
+    def _output_text(self, native: DriverResult | None) -> tuple[str, bool]:
+        """The run's answer within its limit, and whether something of it was cut."""
+        whole = self.seat.redactor.text(clean_text(native.output_text)) if native is not None else ""
+        whole = whole or self.transcript.reply_text()
+        limit_bytes = self.seat.options.policy.limits.output_bytes
+        if limit_bytes is None:
+            return whole, False
+        text = bound_text(whole, limit_bytes)
+        return text, text != whole or self.transcript.truncated
+
+    def _result(self, outcome: _Outcome, text: str) -> AgentResult:
+        native = outcome.result
+        status = self.run.state
+        if status not in ("completed", "failed", "cancelled", "incomplete"):
+            raise AssertionError(f"a run that is {status} has no result")
+        reason = "cancelled" if status == "cancelled" else outcome.finish_reason
+        return AgentResult(
+            run_id=self.run.run_id,
+            session_id=self.run.session_id,
+            status=status,
+            output_text=text,
+            usage=(native.usage if native is not None else None) or self.intake.usage,
+            finish_reason=None if reason is None else self.seat.redactor.text(clean_text(reason)),
+            error=None if outcome.error is None or status == "cancelled" else self._masked(outcome.error),
+            configuration=self._configuration(),
+        )
+
+    def _masked(self, error: RunError) -> RunError:
+        redactor = self.seat.redactor
+        return RunError(
+            code=error.code,
+            message=redactor.text(clean_text(error.message)),
+            retryable=error.retryable,
+            details=freeze(redactor.value(error.details)),
+        )
+
+
+def make_journal(record: RunRecord, options: SessionOptions, journal_bytes: int) -> Journal:
+    """The journal of a run that is about to be driven."""
+    return Journal(
+        run_id=record.run_id,
+        session_id=record.session_id,
+        budget_bytes=min(options.policy.limits.event_buffer_bytes, journal_bytes),
+        first_sequence=record.sequence_mark + 1,
+        types=admitted_types(options.observation),
+    )
+
+
+def _run_error(error: Exception, driver_id: str) -> RunError:
+    """A failure as code and sentence. Of an exception that is no error of ours only the kind is told."""
+    if isinstance(error, AgentNativeExecutionError):
+        return RunError(code=error.native_code, message=error.message, retryable=error.retryable, details=error.details)
+    if isinstance(error, AgentRuntimeError):
+        return RunError(code=error.error_code, message=error.message, retryable=error.retryable, details=error.details)
+    return RunError(
+        code=AgentNativeExecutionError.code,
+        message=f"{driver_id} failed in a way it did not foresee ({type(error).__name__}).",
+        details={"exception": type(error).__name__},
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

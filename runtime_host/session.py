@@ -1,0 +1,522 @@
+"""A session: one logical agent bound to one harness, taking one input at a time.
+
+Owns the session's state, the admission of inputs, its runs and their journals, detach and destroy. Must
+not know other sessions, connectors or desktops. Invariants: one run at a time, reserved before anything
+is awaited; a request id is one run for ever; after an unconfirmed end the handle takes no input again.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Coroutine
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self
+
+import msgspec
+from pydantic import BaseModel, ConfigDict
+
+from runtime_host.admission import (
+    Prepared,
+    Repeated,
+    admit,
+    check_capabilities,
+    conflict,
+    find_repeated,
+    prepare,
+    required_capabilities,
+)
+from runtime_host.canonical import freeze
+from runtime_host.capabilities import AgentInspection
+from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
+from runtime_host.drivers.base import DriverSession
+from runtime_host.errors import (
+    AgentBusyError,
+    AgentClosedError,
+    AgentRuntimeError,
+    AgentScopeMismatchError,
+    AgentSessionRecoveryError,
+    StorageError,
+)
+from runtime_host.intake import Redactor
+from runtime_host.run import Ending, Run, RunSeat, Windows, make_journal
+from runtime_host.states import Operation, SessionState, SessionStep, Verdict, next_session_state, verdict
+from runtime_host.storage.base import AgentStore, AgentTx, ItemHead, RunRecord, SessionRecord
+
+_log = logging.getLogger("runtime_host.session")
+
+ITEM_PREVIEW_CHARS: Final = 4096
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SessionReference(_Frozen):
+    """Where a session is found again. A locator: it authenticates nobody and holds no credential."""
+
+    version: Literal[1] = 1
+    session_id: str
+    agent_id: str
+    scope_digest: str
+    driver_id: str
+
+
+class UnresolvedEffect(_Frozen):
+    """Something outside of which it is not known whether it happened."""
+
+    kind: Literal["tool-result", "input", "upload", "creation", "cleanup"]
+    id: str
+
+
+class InspectedState(_Frozen):
+    """How a session stands, each side for itself."""
+
+    connection: Literal["attached", "detached", "lost"]
+    activity: Literal["idle", "admitting", "running", "unknown"]
+    active_run_id: str | None = None
+    unresolved_effects: tuple[UnresolvedEffect, ...] = ()
+    quarantined: bool = False
+
+
+class SessionHome(Protocol):
+    """What a session needs of the runtime it lives in."""
+
+    @property
+    def redactor(self) -> Redactor: ...
+    @property
+    def windows(self) -> Windows: ...
+    @property
+    def max_session_journal_bytes(self) -> int: ...
+    @property
+    def live_runs(self) -> set[str]:
+        """Runs this process is responsible for; recovery leaves them alone."""
+        ...
+
+    def left(self, session: "Session") -> None:
+        """The session is no longer open here."""
+        ...
+
+    def quarantine(self, session_id: str) -> None:
+        """Something of the session may still be going on natively."""
+        ...
+
+
+class _Admitting(NamedTuple):
+    request_id: str | None
+    digest: str
+    task: "asyncio.Task[Run]"
+
+
+class Session:
+    """Handle of an open session. Obtained from `Agent.open_session` or `AgentRuntime.resume_session`."""
+
+    def __init__(
+        self,
+        *,
+        home: SessionHome,
+        record: SessionRecord,
+        definition: AgentDefinition,
+        options: SessionOptions,
+        inspection: AgentInspection,
+        store: AgentStore,
+        driver_session: DriverSession | None,
+    ) -> None:
+        self._home = home
+        self._record = record
+        self.definition = definition
+        self.options = options
+        self.inspection = inspection
+        self._store = store
+        self._driver_session = driver_session
+        self._state: SessionState = "opening"
+        self._step("opened" if driver_session is not None else "open_failed")
+        self._quarantined = driver_session is None
+        self._admitting: _Admitting | None = None
+        self._active: Run | None = None
+        self._unsent: deque[RunRecord] = deque()
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        # Detach and destroy wait for one another; the later one then finds what the earlier one left.
+        self._leaving = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.destroy()
+
+    # -------------------------------------------------------------------------------------- looking
+
+    @property
+    def session_id(self) -> str:
+        return self._record.session_id
+
+    @property
+    def agent_id(self) -> str:
+        return self.definition.id
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    @property
+    def active_run(self) -> Run | None:
+        """The run that goes on."""
+        return self._active
+
+    def reference(self) -> SessionReference:
+        return SessionReference(
+            session_id=self.session_id,
+            agent_id=self.agent_id,
+            scope_digest=self._record.scope_digest,
+            driver_id=self.options.execution.driver,
+        )
+
+    def inspect_state(self) -> InspectedState:
+        unresolved: tuple[UnresolvedEffect, ...] = ()
+        if self._state == "failed":
+            last = next(reversed(self._runs.values()), None)
+            if last is not None and last.state == "unknown":
+                unresolved = (UnresolvedEffect(kind="input", id=last.run_id),)
+        activity: Literal["idle", "admitting", "running", "unknown"] = "idle"
+        if self._admitting is not None:
+            activity = "admitting"
+        elif self._active is not None:
+            activity = "running"
+        elif self._state == "failed":
+            activity = "unknown"
+        connection: Literal["attached", "detached", "lost"] = "attached"
+        if self._state in ("detached", "destroyed", "deleted"):
+            connection = "detached"
+        elif self._state == "failed":
+            connection = "lost"
+        return InspectedState(
+            connection=connection,
+            activity=activity,
+            active_run_id=self._active.run_id if self._active is not None else None,
+            unresolved_effects=unresolved,
+            quarantined=self._quarantined,
+        )
+
+    async def get_run(self, run_id: str) -> Run:
+        """A run of this session: the live handle, or the saved outcome. Nothing is ever sent by this.
+
+        Raises:
+            AgentScopeMismatchError: this session has no such run.
+        """
+        run = self._runs.get(run_id)
+        if run is not None:
+            await run.store_retained()
+            return run
+        record = await self._store.read(lambda tx: tx.run(run_id))
+        if record is None or record.session_id != self.session_id:
+            raise AgentScopeMismatchError("There is no such run in this session.", details={"run_id": run_id})
+        return self._known(record)
+
+    async def find_request(self, request_id: str) -> Run | None:
+        """The run that a request id stands for; None when it was not used in this session."""
+        if self._admitting is not None and self._admitting.request_id == request_id:
+            return await asyncio.shield(self._admitting.task)
+        session_id = self.session_id
+
+        def find(tx: AgentTx) -> RunRecord | None:
+            request = tx.request(session_id, request_id)
+            return tx.run(request.run_id) if request is not None else None
+
+        record = await self._store.read(find)
+        return self._known(record) if record is not None else None
+
+    async def count_items(self) -> int:
+        """How many items the transcript has."""
+        session_id = self.session_id
+        return await self._store.read(lambda tx: tx.count_items(session_id))
+
+    async def items(self, first: int, count: int, preview_chars: int = ITEM_PREVIEW_CHARS) -> list[ItemHead]:
+        """A window of the transcript, as far as it is durable."""
+        session_id = self.session_id
+        return await self._store.read(lambda tx: tx.items(session_id, first, count, preview_chars))
+
+    # ------------------------------------------------------------------------------------- running
+
+    async def run(
+        self,
+        text: str,
+        *,
+        request_id: str | None = None,
+        model: str | None = None,
+        reasoning: ReasoningConfig | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> Run:
+        """Take an input; returns once it is durable. A repeated request id gives the run it already is.
+
+        Once accepted it goes on, also when the caller is cancelled while waiting here.
+
+        Raises:
+            AgentBusyError: a run goes on.
+            AgentRequestConflictError: the request id stands for another input.
+            AgentRequestLedgerFullError, AgentRecordTooLargeError, AgentDriverConfigurationError,
+            AgentCapabilityUnsupportedError, AgentSessionRecoveryError, AgentClosedError, StorageError:
+                nothing was sent.
+        """
+        prepared = prepare(text, request_id=request_id, model=model, reasoning=reasoning, metadata=metadata or {})
+        binding = self.options.execution
+        check_capabilities(
+            self.inspection.capabilities, required_capabilities(prepared, binding), self.inspection.driver_id
+        )
+        judged = verdict("run", self._state)
+        if judged == "do":
+            return await self._reserve(prepared)
+        if request_id is not None and judged in ("busy", "failed"):
+            admitting = self._admitting
+            if admitting is not None and admitting.request_id == request_id:
+                if admitting.digest != prepared.digest:
+                    raise conflict(self.session_id, request_id)
+                return await asyncio.shield(admitting.task)
+            session_id = self.session_id
+            known = await self._store.read(lambda tx: find_repeated(tx, session_id=session_id, prepared=prepared))
+            if known is not None:
+                return self._known(known.run)
+        raise self._refusal("run", judged)
+
+    async def cancel_active_run(self) -> None:
+        """Stop the run that goes on, if one does; returns once it has ended.
+
+        Raises:
+            AgentSessionRecoveryError: the native side did not confirm its end.
+        """
+        if self._active is not None:
+            await self._active.cancel()
+
+    # ------------------------------------------------------------------------------------- leaving
+
+    async def detach(self) -> None:
+        """Let go of the session and keep all of it; it can be resumed.
+
+        Raises:
+            AgentBusyError: a run of this computer goes on and would end with the session.
+            AgentSessionRecoveryError: it could not be stored; the reference stays good.
+        """
+        async with self._leaving:
+            judged = verdict("detach", self._state)
+            if judged == "done_already":
+                return
+            if judged != "do":
+                raise self._refusal("detach", judged)
+            await self._detach()
+
+    async def _detach(self) -> None:
+        self._step("detach")
+        try:
+            await self._store_status("detached")
+        except StorageError as error:
+            self._step("detach_failed")
+            raise AgentSessionRecoveryError(
+                f"The session could not be put away: {error.message}",
+                session_id=self.session_id,
+                details={"reference": self.reference().model_dump(mode="json")},
+            ) from error
+        await self._close_native()
+        self._step("detached")
+        self._leave()
+
+    async def destroy(self) -> None:
+        """Stop what runs and let go of the handle; the record stays. Idempotent."""
+        async with self._leaving:
+            if verdict("destroy", self._state) == "do":
+                await self._destroy()
+
+    async def _destroy(self) -> None:
+        self._step("destroy")
+        if self._admitting is not None:
+            await asyncio.wait({self._admitting.task})
+        self._unsent.clear()
+        active = self._active
+        if active is not None:
+            try:
+                await active.cancel()
+            except AgentSessionRecoveryError:
+                # Not confirmed: the run says so to whoever asks for its result.
+                pass
+        await self._close_native()
+        self._step("destroyed")
+        self._leave()
+
+    # ------------------------------------------------------------------- for the runtime that owns it
+
+    def take_unsent(self, records: list[RunRecord]) -> None:
+        """Dispatch runs that were admitted by an earlier process and never sent, one after the other."""
+        self._unsent.extend(records)
+        self._next_unsent()
+
+    def mark_deleted(self) -> None:
+        """The record is gone."""
+        if self._state in ("detached", "destroyed"):
+            self._step("deleted")
+
+    # -------------------------------------------------------------------------------------- inside
+
+    def _step(self, step: SessionStep) -> None:
+        self._state = next_session_state(self._state, step)
+
+    async def _reserve(self, prepared: Prepared) -> Run:
+        # Before anything is awaited: of two calls at once the second finds the session taken.
+        self._step("reserve")
+        task = self._spawn(self._admit(prepared))
+        self._admitting = _Admitting(prepared.options.request_id, prepared.digest, task)
+        return await asyncio.shield(task)
+
+    async def _admit(self, prepared: Prepared) -> Run:
+        run_id = f"run_{uuid.uuid4().hex}"
+        session_id = self.session_id
+        now_ms = time.time_ns() // 1_000_000
+        live = self._home.live_runs
+        live.add(run_id)
+        try:
+            admitted = await self._store.transact(
+                lambda tx: admit(tx, session_id=session_id, prepared=prepared, run_id=run_id, now_ms=now_ms)
+            )
+        except BaseException:
+            live.discard(run_id)
+            self._step("release")
+            raise
+        finally:
+            self._admitting = None
+        if isinstance(admitted, Repeated):
+            live.discard(run_id)
+            self._step("release")
+            return self._known(admitted.run)
+        return self._begin(admitted.run)
+
+    def _begin(self, record: RunRecord) -> Run:
+        driver_session = self._driver_session
+        if driver_session is None:
+            raise AssertionError("a session without a native side takes no input")
+        journal_bytes = self._home.max_session_journal_bytes
+        run = Run(record, reference=self._locator(), journal=make_journal(record, self.options, journal_bytes))
+        self._active = self._runs[record.run_id] = run
+        run.begin(
+            RunSeat(
+                session_id=self.session_id,
+                driver_id=self.options.execution.driver,
+                reference=self._locator(),
+                options=self.options,
+                store=self._store,
+                driver_session=driver_session,
+                redactor=self._home.redactor,
+                windows=self._home.windows,
+                journal_bytes=journal_bytes,
+                ended=self._run_ended,
+            )
+        )
+        if self._state == "destroying":
+            # Accepted while the session was being let go: withdrawn before anything is sent.
+            run.ask_stop()
+        return run
+
+    def _run_ended(self, run: Run, ending: Ending) -> None:
+        self._active = None
+        if ending == "durable":
+            self._home.live_runs.discard(run.run_id)
+            self._step("run_ended")
+            self._expire_journals()
+            self._next_unsent()
+            return
+        self._step("run_unconfirmed")
+        if ending == "unconfirmed":
+            self._home.live_runs.discard(run.run_id)
+            self._quarantined = True
+            self._home.quarantine(self.session_id)
+            if self._state == "failed":
+                # Kept by `_tasks`; nobody waits for it.
+                _ = self._spawn(self._close_native())
+
+    def _next_unsent(self) -> None:
+        if self._unsent and self._state == "ready":
+            self._step("reserve")
+            self._begin(self._unsent.popleft())
+
+    def _expire_journals(self) -> None:
+        """Keep the journals of ended runs within the session's bound, oldest out first."""
+        ended = [run for run in self._runs.values() if run is not self._active]
+        total = sum(run.journal.statistics().retained_bytes for run in ended)
+        for run in ended[:-1]:
+            if total <= self._home.max_session_journal_bytes:
+                return
+            total -= run.journal.statistics().retained_bytes
+            run.journal.expire()
+            del self._runs[run.run_id]
+
+    def _known(self, record: RunRecord) -> Run:
+        """The handle of an admitted run: the one there is, else one for the saved outcome."""
+        return self._runs.get(record.run_id) or Run.restored(record, reference=self._locator())
+
+    async def _store_status(self, status: Literal["open", "detached"]) -> None:
+        driver_session = self._driver_session
+        driver_state: dict[str, Any] | None = freeze(driver_session.state()) if driver_session is not None else None
+        session_id = self.session_id
+
+        def put(tx: AgentTx) -> None:
+            record = tx.session(session_id)
+            if record is not None:
+                kept = record.driver_state if driver_state is None else driver_state
+                tx.put_session(msgspec.structs.replace(record, status=status, driver_state=kept))
+
+        await self._store.transact(put)
+
+    async def _close_native(self) -> None:
+        if self._driver_session is None:
+            return
+        task = self._spawn(_awaited(self._driver_session.close()))
+        done, _ = await asyncio.wait({task}, timeout=self._home.windows.cleanup_s)
+        if not done:
+            task.cancel()
+            _log.warning("the native side of session %s did not close in time", self.session_id)
+        elif not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("closing the native side of session %s failed: %s", self.session_id, type(error).__name__)
+
+    def _leave(self) -> None:
+        for run in self._runs.values():
+            if run.done:
+                run.journal.expire()
+        self._home.left(self)
+
+    def _locator(self) -> dict[str, Any]:
+        return self.reference().model_dump(mode="json")
+
+    def _refusal(self, operation: Operation, judged: Verdict) -> AgentRuntimeError:
+        details = {"session_id": self.session_id, "state": self._state}
+        if judged == "busy":
+            sentence = (
+                "A run goes on here and would end with the session. Stop it first, or wait until it has ended."
+                if operation == "detach"
+                else "An answer is still coming. Stop it first, or wait until it has ended."
+            )
+            return AgentBusyError(sentence, details=details)
+        if judged == "failed":
+            return AgentSessionRecoveryError(
+                "What became of the last message is not known, so this session takes no more. "
+                "Continue in a new session.",
+                session_id=self.session_id,
+                details={**details, "reference": self._locator()},
+            )
+        return AgentClosedError(f"This session was {self._state}; resume it to go on.", details=details)
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Fetched here, because the caller may have been cancelled.
+            task.exception()
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work

@@ -1,0 +1,343 @@
+"""Folds what a driver yields of one run into transcript items, and says what of them is to be written.
+
+Owns the items of a run from their first character to their durable end: ids, positions, text, redaction
+across pieces, the byte limit of the output. Must not know loops, stores' insides or events' numbers.
+Invariants: positions follow one another without a hole; text once taken is never lost, whatever ends
+the run; an item is forgotten only after its end was acknowledged as durable; nothing unredacted is
+kept.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from runtime_host.canonical import cut_utf8
+from runtime_host.storage.base import AgentTx, ItemKind, ItemRecord, ItemState
+
+TRUNCATION_LINE: Final = "[output truncated by Agent Runtime]"
+_SUFFIX: Final = "\n" + TRUNCATION_LINE
+
+TextKind: TypeAlias = Literal["reply", "reasoning"]
+
+
+class TextStream(Protocol):
+    """Masks one text that arrives in pieces."""
+
+    def feed(self, chunk: str) -> str: ...
+    def flush(self) -> str: ...
+
+
+class TextRedactor(Protocol):
+    """What the fold needs of a redactor."""
+
+    def text(self, text: str) -> str: ...
+    def stream(self) -> TextStream: ...
+
+
+class AddItem(NamedTuple):
+    record: ItemRecord
+
+
+class AppendText(NamedTuple):
+    item_id: str
+    at_chars: int
+    text: str
+
+
+class FinishItem(NamedTuple):
+    item_id: str
+    state: ItemState
+    text: str
+    code: str
+    detail: str
+
+
+ItemWrite: TypeAlias = AddItem | AppendText | FinishItem
+
+
+class OpenItem(NamedTuple):
+    """An item that the store does not yet have as it is: still open, or just ended."""
+
+    item_id: str
+    kind: ItemKind
+    position: int
+    text: str
+    state: ItemState = "open"
+    created_ms: int = 0
+
+
+class Piece(NamedTuple):
+    """New text of an item: what may be shown, and at which character it starts."""
+
+    item_id: str
+    kind: TextKind
+    position: int
+    at: int
+    text: str
+
+
+class _Item:
+    __slots__ = (
+        "added",
+        "chars",
+        "code",
+        "created_ms",
+        "detail",
+        "durable_chars",
+        "item_id",
+        "kind",
+        "parts",
+        "position",
+        "state",
+        "stream",
+    )
+
+    def __init__(self, item_id: str, kind: ItemKind, position: int, created_ms: int, stream: TextStream | None) -> None:
+        self.item_id = item_id
+        self.kind = kind
+        self.position = position
+        self.created_ms = created_ms
+        self.stream = stream
+        self.parts: list[str] = []
+        self.chars = 0
+        self.state: ItemState = "open"
+        self.code = ""
+        self.detail = ""
+        self.added = False
+        self.durable_chars = 0
+
+    def text(self) -> str:
+        if len(self.parts) > 1:
+            self.parts = ["".join(self.parts)]
+        return self.parts[0] if self.parts else ""
+
+    def replace(self, text: str) -> None:
+        self.parts = [text]
+        self.chars = len(text)
+
+
+class Batch(NamedTuple):
+    """Writes for one transaction, and what they make durable once it is acknowledged."""
+
+    writes: tuple[ItemWrite, ...]
+    marks: tuple[tuple[_Item, int, bool], ...]
+
+
+class Transcript:
+    """The items of one run.
+
+    Args:
+        session_id: of the session.
+        run_id: of the run; item ids are made from it.
+        first_position: position of the run's first item after its input.
+        redactor: applied to every text before it is kept.
+        limit_bytes: bound of the run's reply text; None is no bound.
+        now_ms: the wall clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        run_id: str,
+        first_position: int,
+        redactor: TextRedactor,
+        limit_bytes: int | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._session_id = session_id
+        self._run_id = run_id
+        self._next_position = first_position
+        self._redactor = redactor
+        self._limit_bytes = limit_bytes
+        self._streamed_bytes = 0
+        self._completed_bytes = 0
+        self._now_ms = now_ms
+        self._by_native: dict[tuple[TextKind, str], _Item] = {}
+        self._live: dict[str, _Item] = {}
+        self._made = 0
+        self._last_reply: _Item | None = None
+        self.truncated = False
+
+    # ------------------------------------------------------------------------------------ folding
+
+    def delta(self, kind: TextKind, native_id: str, text: str) -> Piece | None:
+        """Take more text of an item; opens it at its first. None when nothing of it may be shown yet."""
+        item = self._by_native.get((kind, native_id))
+        if item is None:
+            if not text:
+                return None
+            item = self._open(kind, native_id)
+        stream = item.stream
+        shown = stream.feed(text) if stream is not None else self._redactor.text(text)
+        return self._grow(item, kind, shown) if shown else None
+
+    def complete(self, kind: TextKind, native_id: str, text: str | None) -> tuple[Piece | None, OpenItem | None]:
+        """End an item. `text` is the whole of it and wins over what its deltas gave, unless it is empty.
+
+        Returns:
+            what no piece has given yet, and the item as it ended; no item when it never had text.
+        """
+        item = self._by_native.pop((kind, native_id), None)
+        if item is None:
+            if not text:
+                return None, None
+            # It came whole. Its text is given as one piece, so that pieces always make up an item.
+            item = self._open(kind, native_id)
+            del self._by_native[kind, native_id]
+            item.replace(self._bounded(kind, self._redactor.text(text)))
+            tail = Piece(item.item_id, kind, item.position, 0, item.text()) if item.chars else None
+        else:
+            tail = self._flush(item, kind)
+            if text:
+                item.replace(self._bounded(kind, self._redactor.text(text)))
+        if kind == "reply":
+            self._completed_bytes += len(item.text().encode("utf-8", "surrogatepass"))
+            self._streamed_bytes = self._completed_bytes
+        item.state = "complete"
+        return tail, _seen(item)
+
+    def flush(self) -> list[Piece]:
+        """Give what open items hold back. For the end of a run: more text of them would not join up masked."""
+        tails = [self._flush(item, kind) for (kind, _native_id), item in self._by_native.items()]
+        return [tail for tail in tails if tail is not None]
+
+    def close_open(self, state: ItemState) -> list[OpenItem]:
+        """End whatever is open, with the text it has."""
+        ended = list(self._by_native.values())
+        self._by_native.clear()
+        for item in ended:
+            item.state = state
+        return [_seen(item) for item in ended]
+
+    def notice(self, text: str, *, state: ItemState, code: str, detail: str = "") -> None:
+        """Add what the person must know of the end of the run."""
+        item = self._make("notice", None)
+        item.replace(text)
+        item.state, item.code, item.detail = state, code, detail
+
+    def reply_text(self) -> str:
+        """Text of the run's newest reply, finished or not."""
+        return self._last_reply.text() if self._last_reply is not None else ""
+
+    def open_items(self) -> list[OpenItem]:
+        """What the store does not yet have, in order. Ask before reading the store; the store wins."""
+        return [_seen(item) for item in self._live.values()]
+
+    # ------------------------------------------------------------------------------------ writing
+
+    @property
+    def has_ended_items(self) -> bool:
+        """Whether an ended item waits to become durable."""
+        return any(item.state != "open" for item in self._live.values())
+
+    def pending_writes(self) -> Batch:
+        """What must be written to make everything taken so far durable. Changes nothing."""
+        writes: list[ItemWrite] = []
+        marks: list[tuple[_Item, int, bool]] = []
+        for item in self._live.values():
+            ended = item.state != "open"
+            text = item.text()
+            if not item.added:
+                writes.append(AddItem(self._record(item, text)))
+            elif ended:
+                writes.append(FinishItem(item.item_id, item.state, text, item.code, item.detail))
+            elif item.chars > item.durable_chars:
+                writes.append(AppendText(item.item_id, item.durable_chars, text[item.durable_chars :]))
+            else:
+                continue
+            marks.append((item, item.chars, ended))
+        return Batch(tuple(writes), tuple(marks))
+
+    def acknowledge(self, batch: Batch) -> None:
+        """The batch is durable."""
+        for item, chars, ended in batch.marks:
+            item.added = True
+            item.durable_chars = chars
+            if ended:
+                self._live.pop(item.item_id, None)
+
+    # ------------------------------------------------------------------------------------- inside
+
+    def _open(self, kind: TextKind, native_id: str) -> _Item:
+        item = self._by_native[kind, native_id] = self._make(kind, self._redactor.stream())
+        if kind == "reply":
+            self._last_reply = item
+        return item
+
+    def _make(self, kind: ItemKind, stream: TextStream | None) -> _Item:
+        self._made += 1
+        item = _Item(f"{self._run_id}.{self._made}", kind, self._next_position, self._now_ms(), stream)
+        self._next_position += 1
+        self._live[item.item_id] = item
+        return item
+
+    def _grow(self, item: _Item, kind: TextKind, shown: str) -> Piece | None:
+        if self._limit_bytes is not None and kind == "reply":
+            shown = self._within_limit(shown, self._limit_bytes)
+            if not shown:
+                return None
+        at = item.chars
+        item.parts.append(shown)
+        item.chars = at + len(shown)
+        return Piece(item.item_id, kind, item.position, at, shown)
+
+    def _flush(self, item: _Item, kind: TextKind) -> Piece | None:
+        held = item.stream.flush() if item.stream is not None else ""
+        item.stream = None
+        return self._grow(item, kind, held) if held else None
+
+    def _within_limit(self, shown: str, limit_bytes: int) -> str:
+        kept = cut_utf8(shown, limit_bytes - self._streamed_bytes)
+        self._streamed_bytes += len(kept.encode("utf-8", "surrogatepass"))
+        if len(kept) < len(shown):
+            # What is cut ends the output: a shorter later piece must not slip in behind the cut.
+            self._streamed_bytes = limit_bytes
+            self.truncated = True
+        return kept
+
+    def _bounded(self, kind: TextKind, text: str) -> str:
+        if self._limit_bytes is None or kind != "reply":
+            return text
+        bounded = bound_text(text, max(0, self._limit_bytes - self._completed_bytes))
+        if len(bounded) != len(text) or bounded != text:
+            self.truncated = True
+        return bounded
+
+    def _record(self, item: _Item, text: str) -> ItemRecord:
+        return ItemRecord(
+            item_id=item.item_id,
+            session_id=self._session_id,
+            run_id=self._run_id,
+            position=item.position,
+            kind=item.kind,
+            state=item.state,
+            text=text,
+            created_ms=item.created_ms,
+            code=item.code,
+            detail=item.detail,
+        )
+
+
+def write_items(tx: AgentTx, writes: Sequence[ItemWrite]) -> None:
+    """Do a batch's writes inside a transaction."""
+    for write in writes:
+        match write:
+            case AddItem(record):
+                tx.add_item(record)
+            case AppendText(item_id, at_chars, text):
+                tx.append_text(item_id, at_chars, text)
+            case FinishItem(item_id, state, text, code, detail):
+                tx.finish_item(item_id, state=state, text=text, code=code, detail=detail)
+
+
+def bound_text(text: str, limit_bytes: int) -> str:
+    """`text` in at most `limit_bytes` UTF-8 bytes; what was cut is said in a last line where it fits."""
+    if len(text) * 4 <= limit_bytes or len(text.encode("utf-8", "surrogatepass")) <= limit_bytes:
+        return text
+    if limit_bytes <= len(_SUFFIX):
+        return cut_utf8(text, limit_bytes)
+    return cut_utf8(text, limit_bytes - len(_SUFFIX)) + _SUFFIX
+
+
+def _seen(item: _Item) -> OpenItem:
+    return OpenItem(item.item_id, item.kind, item.position, item.text(), item.state, item.created_ms)
