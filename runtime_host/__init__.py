@@ -4,7 +4,8 @@ Owns the public names. Invariant: importing this package imports none of its mod
 its own at first use.
 """
 
-from typing import TYPE_CHECKING, Any
+# Type checkers know the name; importing `typing` for it would cost more than all the rest.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from runtime_host.capabilities import AgentInspection, Capability, DriverInspection
@@ -176,16 +177,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Not at the top: the package itself must cost nothing.
-    from importlib import import_module
+if not TYPE_CHECKING:
+    # Hidden from type checkers, so that a name that is not public is an error to them.
 
-    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
-    return value
+    def __getattr__(name):
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Not at the top: the package itself must cost nothing.
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return list(__all__)
