@@ -81,10 +81,10 @@ def fail(text: str) -> None:
     sys.exit(1)
 
 
-def run(*command: str | Path, **environment: str) -> bool:
-    """Run a command in view of the person; whether it succeeded."""
-    finished = subprocess.run(command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, check=False)
-    return finished.returncode == 0
+def run(*command: str | Path, quiet: bool = False) -> bool:
+    """Run a command in view of the person, with `quiet` only its errors; whether it succeeded."""
+    output = subprocess.DEVNULL if quiet else None
+    return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, check=False).returncode == 0
 
 
 # ------------------------------------------------------------------------- the machine
@@ -149,10 +149,9 @@ def prepare_machine(*, tests: bool) -> None:
         )
     assert prefix is not None
     say(f"installing {' '.join(packages)}")
-    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-    environment = [f"{name}={value}" for name, value in quiet.items()]
-    run(*prefix, "env", *environment, "apt-get", "-qq", "update")
-    run(*prefix, "env", *environment, "apt-get", "-qq", "-y", "install", "--no-install-recommends", *packages)
+    apt = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
+    run(*apt, "update", quiet=True)
+    run(*apt, "-y", "install", "--no-install-recommends", *packages, quiet=True)
     still = missing_packages(tests=tests)
     if still:
         fail(f"still missing after apt-get: {', '.join(sorted(still))}. Tried: {command}")
