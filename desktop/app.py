@@ -5,15 +5,15 @@ is there, and ends in the reverse order of its making.
 """
 
 import asyncio
+import functools
 import logging
 import signal
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Any
 
 from desktop import guard, logs, process, sanitize
 from desktop.agent_stores import AgentStores
 from desktop.appearance import Appearance
+from desktop.build import BUILD
 from desktop.choices import ChoiceBook
 from desktop.connectors import Connectors
 from desktop.control import ControlServer
@@ -23,13 +23,14 @@ from desktop.dialogs import Dialogs
 from desktop.desk import WindowDesk
 from desktop.host_lock import HostLock
 from desktop.isolation import Launch, launch_dialog
-from desktop.local_model import BuiltinModel
+from desktop.local_model import BuiltinModel, available
 from desktop.operations import Operations
 from desktop.paths import ProfilePaths
 from desktop.profile_store import open_profile_store
 from desktop.settings import Settings
 from desktop.window import Window
 from runtime_host.connectors.base import Connector, ConnectorRegistry
+from runtime_host.connectors.model_list import list_models
 from runtime_host.drivers.native.driver import NativeDriver
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from ui.wire import dto
@@ -73,7 +74,6 @@ class Host:
         self.registry = ConnectorRegistry(
             find=self.connectors.find, secrets=self.credentials.resolve, builtin=self.model
         )
-        stack.push_async_callback(self.registry.aclose)
         handler = logs.start(paths.logs, self.registry.redactor.text)
         stack.callback(logs.stop, handler)
         self.stores = AgentStores(paths, self.settings.profile_uuid)
@@ -84,20 +84,27 @@ class Host:
         stack.push_async_callback(self.runtime.aclose)
         self.conversations = Conversations(profile, self.stores, self.runtime, self.choices)
         stack.push_async_callback(self.conversations.aclose)
-        self.dialogs = Dialogs(paths.name, launch_dialog, picture_word=lambda: self.settings.picture_word)
-        stack.push_async_callback(self.dialogs.aclose)
         self.appearance = Appearance(self.settings)
+        self.dialogs = Dialogs(
+            paths.name,
+            functools.partial(launch_dialog, build=BUILD),
+            picture_word=lambda: self.settings.picture_word,
+            looks=self.appearance.looks,
+        )
+        stack.push_async_callback(self.dialogs.aclose)
         self.operations = Operations(self)
         control = ControlServer(paths.control, self.operations.perform, guard.guard_pids)
         await control.start()
         stack.push_async_callback(control.aclose)
-        stack.callback(process.bury_orphans(asyncio.get_running_loop()))
+        reaper = process.OrphanReaper(asyncio.get_running_loop())
+        reaper.start()
+        stack.callback(reaper.close)
         self.desk = WindowDesk(self)
         log.info("host of profile %s started", paths.name)
 
     def choices(self) -> ChoiceBook:
         """What messages can go to now."""
-        return ChoiceBook(self.connectors, self.model.available())
+        return ChoiceBook(self.connectors, available())
 
     def open_window(self, launch: Launch | None = None) -> None:
         """Open the window, or bring the open one to the front."""
@@ -164,13 +171,4 @@ def run_window(paths: ProfilePaths, lock: HostLock, launch: Launch) -> int:
         finally:
             lock.release()
 
-    return run_loop(serve)
-
-
-def run_loop(serve: Callable[[], Awaitable[Any]]) -> int:
-    """Run a host's coroutine on a loop whose child watcher needs no thread."""
-
-    async def with_watcher() -> int:
-        return int(await serve())
-
-    return asyncio.run(with_watcher())
+    return asyncio.run(serve())

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 
+from desktop.dialogs import Looks
 from desktop.settings import Settings
 from ui.wire import dto
 
@@ -34,6 +35,11 @@ class Appearance:
             high_contrast=self._high_contrast,
             reduced_motion=self._reduced_motion,
         )
+
+    def looks(self) -> Looks:
+        """The look as dialogs are told it."""
+        look = self.message()
+        return Looks(look.dark, look.high_contrast, look.reduced_motion, look.zoom_percent)
 
     async def ask_system(self) -> bool:
         """Ask the desktop portal; returns whether the look has changed by it."""

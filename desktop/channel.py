@@ -89,6 +89,8 @@ class RendererChannel:
         self.authority = ChannelAuthority()
         self.breach: Breach | None = None
         self.closed = asyncio.Event()
+        self.settled = asyncio.Event()
+        """Set once the renderer has locked itself, or the channel is closed."""
         self.locked: asyncio.Future[dto.Locked] = self._loop.create_future()
         self._greeted = False
         self._commands: deque[dto.RendererMessage] = deque()
@@ -153,6 +155,7 @@ class RendererChannel:
         if not self.locked.done():
             self.locked.cancel()
         self._connection.close()
+        self.settled.set()
         self.closed.set()
 
     async def aclose(self) -> None:
@@ -210,6 +213,7 @@ class RendererChannel:
             if self.locked.done():
                 raise Breach("LOCKED_TWICE")
             self.locked.set_result(message)
+            self.settled.set()
             self._on_locked(message)
         elif not self.locked.done():
             raise Breach("NOT_LOCKED", type(message).__name__)
@@ -246,9 +250,9 @@ class RendererChannel:
             case dto.WantText():
                 if self._on_this_screen(message.conversation):
                     self.authority.check_item(message.item)
-                    text = await self._desk.item_text(message.conversation, message.item, message.at)
-                    if text is not None:
-                        self._answer(text)
+                    answer = await self._desk.item_text(message.conversation, message.item, message.at)
+                    if answer is not None:
+                        self._answer(answer)
             case dto.Piece():
                 self._spool_bytes += len(message.text.encode("utf-8"))
                 if self._spool_bytes > dto.SPOOL_BYTES:

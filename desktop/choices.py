@@ -6,16 +6,13 @@ are looked up here and never taken from it.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from runtime_host.connectors.base import Connector
+from runtime_host.connectors.base import BUILTIN_CONNECTOR, Connector
 from runtime_host.definitions import ExecutionBinding, ReasoningConfig
 
 NATIVE = "native.agent"
-BUILTIN_CONNECTOR = "builtin"
-BUILTIN_MODEL = "SmolLM2-135M-Instruct"
-
 HARNESS_NAMES = {NATIVE: "Remuda"}
 
 
@@ -87,21 +84,22 @@ class ChoiceBook:
         for connector in connectors:
             for model in connector.models:
                 self._add(Choice(NATIVE, connector.name, model, connector.vendor))
-        self._add(
-            Choice(
-                NATIVE,
-                BUILTIN_CONNECTOR,
-                BUILTIN_MODEL,
-                "builtin",
-                available=builtin_missing is None,
-                unavailable_because=builtin_missing or "",
+        for model in BUILTIN_CONNECTOR.models:
+            self._add(
+                Choice(
+                    NATIVE,
+                    BUILTIN_CONNECTOR.name,
+                    model,
+                    BUILTIN_CONNECTOR.vendor,
+                    available=builtin_missing is None,
+                    unavailable_because=builtin_missing or "",
+                )
             )
-        )
 
     def _add(self, choice: Choice) -> None:
         self._choices[choice.choice_id] = choice
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Choice]:
         return iter(self._choices.values())
 
     def get(self, choice_id: str) -> Choice | None:

@@ -25,7 +25,7 @@ async def enter_connector(host: "Host") -> Connector | None:
     problem = ""
     while True:
         entry = await host.dialogs.ask_connector(
-            prefill=prefill, problem=problem, taken=tuple(connector.name for connector in host.connectors)
+            prefill, problem or None, taken=tuple(connector.name for connector in host.connectors)
         )
         if entry is None:
             return None

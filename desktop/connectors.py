@@ -6,10 +6,10 @@ address needs the key again.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from desktop.profile_store import ProfileStore
-from runtime_host.connectors.base import Connector
+from runtime_host.connectors.base import BUILTIN_CONNECTOR, Connector
 from runtime_host.errors import ConnectorError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,47}\Z")
@@ -30,12 +30,13 @@ class Connectors:
             connector = Connector.model_validate(record)
             self._all[connector.name] = connector
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Connector]:
         # The newest first: it is what the person set up last, so what they want next.
         return iter(reversed(self._all.values()))
 
     def find(self, name: str) -> Connector | None:
-        return self._all.get(name)
+        """The connector of that name, the built-in one included."""
+        return BUILTIN_CONNECTOR if name == BUILTIN_CONNECTOR.name else self._all.get(name)
 
     def check_name(self, name: str) -> None:
         """Raises `ConnectorError` for a name that is taken or is no name."""

@@ -151,9 +151,7 @@ async def ask(
         HostSilentError: nobody answers, or the answer breaks off.
     """
     try:
-        reader, writer = await asyncio.wait_for(
-            asyncio.open_unix_connection(str(path), limit=ORDER_BYTES), timeout=5.0
-        )
+        reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(str(path), limit=ORDER_BYTES), timeout=5.0)
     except (OSError, asyncio.TimeoutError) as fault:
         raise HostSilentError(str(fault)) from fault
     passing: asyncio.Future[None] | None = None

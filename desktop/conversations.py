@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from desktop.agent_stores import AgentStores
 from desktop.choices import Choice, ChoiceBook
-from desktop.profile_store import ConversationRecord, ProfileStore
+from desktop.profile_store import ConversationRecord, ProfileStore, ProfileTx
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
 from runtime_host.errors import AgentBusyError, AgentRuntimeError, AgentSessionRecoveryError
 from runtime_host.policy import CHAT
@@ -182,7 +182,9 @@ class Conversations:
         ending = self._endings[conversation_id] = _ending_of_record(runs[-1])
         return ending
 
-    async def items(self, conversation_id: str, first: int, count: int, preview_chars: int) -> tuple[int, list[ItemHead]]:
+    async def items(
+        self, conversation_id: str, first: int, count: int, preview_chars: int
+    ) -> tuple[int, list[ItemHead]]:
         """(how many there are, items `first`…), open ones with their text as it is now."""
         session_id = await self._session_id(conversation_id)
         if session_id is None:
@@ -278,14 +280,14 @@ class Conversations:
                 self._follow(conversation_id, live, run)
         now = _now_ms()
 
-        def touch(tx: "object") -> None:
-            record = tx.conversation(conversation_id)  # type: ignore[attr-defined]
+        def touch(tx: ProfileTx) -> None:
+            record = tx.conversation(conversation_id)
             if record is not None:
                 title = record.title if record.title != UNTITLED else title_of(text)
-                tx.put_conversation(  # type: ignore[attr-defined]
+                tx.put_conversation(
                     _with(record, title=title, updated_ms=now, choice=choice.record(effort), state="dispatched")
                 )
-            tx.put_draft(was or "", "")  # type: ignore[attr-defined]
+            tx.put_draft(was or "", "")
 
         await self._profile.transact(touch)
         self._changed(conversation_id)
@@ -311,10 +313,10 @@ class Conversations:
         )
         reference = session.reference().model_dump(mode="json")
 
-        def begin(tx: "object") -> None:
-            tx.put_conversation(record)  # type: ignore[attr-defined]
-            tx.add_conversation_session(conversation_id, session.session_id, reference)  # type: ignore[attr-defined]
-            tx.put_agent_hint(DEFAULT_AGENT.id, True, None)  # type: ignore[attr-defined]
+        def begin(tx: ProfileTx) -> None:
+            tx.put_conversation(record)
+            tx.add_conversation_session(conversation_id, session.session_id, reference)
+            tx.put_agent_hint(DEFAULT_AGENT.id, True, None)
 
         await self._profile.transact(begin)
         self._hinted.add(DEFAULT_AGENT.id)
@@ -356,10 +358,10 @@ class Conversations:
         sent = runs[-1].input.get("text")
         keys = [name, ""] if len(runs) == 1 else [name]
 
-        def drop(tx: "object") -> None:
+        def drop(tx: ProfileTx) -> None:
             for key in keys:
-                if tx.draft(key) == sent:  # type: ignore[attr-defined]
-                    tx.put_draft(key, "")  # type: ignore[attr-defined]
+                if tx.draft(key) == sent:
+                    tx.put_draft(key, "")
 
         await self._profile.transact(drop)
 
@@ -471,10 +473,10 @@ class Conversations:
     async def _record_state(self, conversation_id: str, state: RunState) -> None:
         phase = {v: k for k, v in _ENDED.items()}[state]
 
-        def put(tx: "object") -> None:
-            record = tx.conversation(conversation_id)  # type: ignore[attr-defined]
+        def put(tx: ProfileTx) -> None:
+            record = tx.conversation(conversation_id)
             if record is not None:
-                tx.put_conversation(_with(record, state=phase))  # type: ignore[attr-defined]
+                tx.put_conversation(_with(record, state=phase))
 
         await self._profile.transact(put)
 
@@ -499,13 +501,13 @@ class Conversations:
             conversation_id = by_session.get(recovered.session_id)
             if conversation_id is None:
                 continue
-            if recovered.run is not None and not recovered.run.done:
+            if recovered.run is not None and recovered.session is not None:
                 live = self._live[conversation_id] = _Live(recovered.session)
                 live.run = recovered.run
                 self._follow(conversation_id, live, recovered.run)
             else:
-                self._endings[conversation_id] = Ending(recovered.run_id, "unknown", UNKNOWN_SENTENCE, "RUN_UNKNOWN")
-                await self._record_state(conversation_id, "unknown")
+                ending = await self.ending(conversation_id)
+                await self._record_state(conversation_id, ending.state if ending else "unknown")
             self._changed(conversation_id)
         if not self.running():
             await self._hint_closed()

@@ -15,7 +15,9 @@ from desktop.build import BUILD
 from desktop.choices import Choice
 from desktop.connector_entry import enter_connector
 from desktop.conversations import Ending, Row
-from desktop.dialog.wire import DeleteConfirmation, RemoveConnector
+from desktop.dialogs import DeleteConfirmation, RemoveConnector
+from desktop.isolation import seal_host
+from desktop.isolation.decoys import decoys
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.run import Run
 from ui.wire import dto
@@ -39,7 +41,8 @@ class WindowDesk:
         self.window: Window | None = None
         self._new_choice: tuple[str, str] | None = None
         self._last_selected: str | None = None
-        self._isolation: dto.Isolation | None = None
+        self._testing = asyncio.Lock()
+        self._test_request = 0
         host.conversations.on_change(self._conversation_changed)
         host.connectors.on_change = self._connectors_changed
         self._tasks: set[asyncio.Task[None]] = set()
@@ -90,13 +93,11 @@ class WindowDesk:
     async def first_messages(self, locked: dto.Locked) -> list[dto.Message]:
         window = self.window
         assert window is not None
-        report = doctor.isolation_report(window.launch_plan, locked, ())
-        self._isolation = report
+        assert window.launch_plan is not None
+        report = doctor.isolation(window.launch_plan, locked.walls)
         messages: list[dto.Message] = [report, await self.conversations("", 0, 100)]
         if report.level == "none":
-            messages.append(
-                dto.Notice(id="walls", level="warning", code="NO_WALLS", text=report.sentence, sticky=True)
-            )
+            messages.append(dto.Notice(id="walls", level="warning", code="NO_WALLS", text=report.sentence, sticky=True))
         if window.restarted_because:
             messages.append(
                 dto.Notice(
@@ -263,7 +264,7 @@ class WindowDesk:
                 await self.self_test()
             case _:
                 raise AgentRuntimeError("Remuda does not know this command.", code="COMMAND_UNKNOWN")
-        return dto.Outcome(request=command.request, status="done")  # type: ignore[attr-defined]
+        return dto.Outcome(request=command.request, status="done")
 
     async def _current_choice(self, conversation_id: str | None) -> tuple[Choice, str]:
         choice: Choice | None
@@ -349,8 +350,20 @@ class WindowDesk:
         window = self.window
         if window is None or window.channel is None or window.locked is None:
             raise AgentRuntimeError("There is no window to test.", code="NO_WINDOW")
-        report = await doctor.test_renderer(window.launch_plan, window.locked, window.channel.run_probes)
-        self._isolation = report
+        assert window.launch_plan is not None
+        async with self._testing:
+            self._test_request += 1
+            with decoys(self._host.paths.root) as standing:
+                probes = await window.channel.run_probes(standing.targets(self._test_request))
+                touched = standing.touched
+        name, state, detail = seal_host()
+        report = doctor.isolation(
+            window.launch_plan,
+            window.locked.walls,
+            probes,
+            touched=touched,
+            host_memory=dto.Wall(name=name, state=state, detail=detail),
+        )
         window.channel.tell(report)
         return report
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from desktop import sanitize
 from desktop.choices import Choice
+from desktop.local_model import available
 from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError, ConnectorError
 from runtime_host.results import AgentResult
@@ -58,7 +59,9 @@ class Operations:
         """Carry out an order; its lines go to `send`. Returns the exit code."""
         order = self._orders.get(command)
         if order is None:
-            await send({"error": {"code": "COMMAND_UNKNOWN", "message": "The running Remuda does not know this command."}})
+            await send(
+                {"error": {"code": "COMMAND_UNKNOWN", "message": "The running Remuda does not know this command."}}
+            )
             return USAGE
         self.active += 1
         try:
@@ -110,7 +113,7 @@ class Operations:
         report = await self._host.desk.self_test()
         from desktop import doctor
 
-        await send({"row": doctor.as_json(report)})
+        await send({"row": doctor.report(report)})
         return COMPLETED
 
     # ------------------------------------------------------------------ sessions
@@ -163,7 +166,9 @@ class Operations:
     async def _stop(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         name = await self._find(str(arguments["session"]))
         result = await self._host.conversations.stop(name)
-        await send({"row": {"session": name, "stopped": result is not None, "status": result.status if result else None}})
+        await send(
+            {"row": {"session": name, "stopped": result is not None, "status": result.status if result else None}}
+        )
         return COMPLETED
 
     async def _detach(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
@@ -252,8 +257,11 @@ class Operations:
         if found is not None and model and (not harness or harness == "native.agent"):
             # A model the connector did not list may still be there: its server decides.
             return Choice("native.agent", found.name, str(model), found.vendor), effort
-        asked = " ".join(f"--{key} {value}" for key, value in
-                         (("harness", harness), ("connector", connector), ("model", model)) if value)
+        asked = " ".join(
+            f"--{key} {value}"
+            for key, value in (("harness", harness), ("connector", connector), ("model", model))
+            if value
+        )
         raise AgentRuntimeError(
             f"Nothing here matches {asked or 'that'}. `remuda harnesses` and `remuda connectors list` show what there is.",
             code="CHOICE_UNKNOWN",
@@ -270,12 +278,16 @@ class Operations:
                         "name": connector.name,
                         "vendor": connector.vendor,
                         "base_url": connector.base_url,
-                        "key": None if secret is None else secret.kind if secret.kind == "keyring" else f"env {secret.name}",
+                        "key": None
+                        if secret is None
+                        else secret.kind
+                        if secret.kind == "keyring"
+                        else f"env {secret.name}",
                         "models": list(connector.models),
                     }
                 }
             )
-        missing = self._host.model.available()
+        missing = available()
         await send(
             {
                 "row": {
@@ -344,7 +356,9 @@ class Operations:
                         "harness": choice.driver,
                         "name": choice.harness_name,
                         "connector": choice.connector,
-                        "models": [other.model for other in self._host.choices() if other.connector == choice.connector],
+                        "models": [
+                            other.model for other in self._host.choices() if other.connector == choice.connector
+                        ],
                         "runs": choice.runs,
                         "touches": choice.touches,
                         "bills": choice.bills,

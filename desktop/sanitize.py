@@ -22,7 +22,7 @@ _SENTENCE_CHARS = 2_048
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _WHITE = re.compile(r"\s+")
 _NOT_CODE = re.compile(r"[^A-Z0-9_]")
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}\Z")
 
 
 def text(value: str) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from desktop import isolation
 from desktop.build import BUILD
 from desktop.channel import Desk, RendererChannel
-from desktop.isolation import Launch, RestartPolicy
+from desktop.isolation import Launch
+from desktop.isolation.watch import RestartPolicy
 from ui.wire import dto
 
 log = logging.getLogger("remuda.window")
@@ -41,6 +42,8 @@ class Window:
     def open(self) -> None:
         """Start (or take over the started renderer) and keep it alive."""
         self._wanted = True
+        self.gave_up = False
+        self._policy.reset()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._keep_open())
 
@@ -69,20 +72,20 @@ class Window:
                 if launch is None:
                     launch = isolation.launch_renderer(build=BUILD)
                 self.launch_plan = launch.plan
-                reason = await self._serve(launch)
+                reason, breach = await self._serve(launch)
                 if not self._wanted:
                     break
                 self.restarted_because = reason
                 log.warning("the window is started again: %s", reason)
-                if not self._policy.may_restart():
+                if self._policy.ended("breach" if breach else "crash") == "stop":
                     self.gave_up = True
                     log.error("the window ended three times within a minute and is not started again")
                     break
         finally:
             self._on_end()
 
-    async def _serve(self, launch: Launch) -> str:
-        """Serve one renderer until it ends; returns why it ended."""
+    async def _serve(self, launch: Launch) -> tuple[str, bool]:
+        """Serve one renderer until it ends; returns why it ended and whether it broke the protocol."""
         channel = RendererChannel(
             launch.channel,
             self._desk,
@@ -93,22 +96,21 @@ class Window:
         self.channel = channel
         self.locked = None
         channel.start()
-        closed = asyncio.ensure_future(channel.closed.wait())
+        silent = False
         try:
-            await asyncio.wait({closed, channel.locked}, timeout=HELLO_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-            silent = not closed.done() and not channel.locked.done()
-            if not silent:
-                await closed
+            await asyncio.wait_for(channel.settled.wait(), HELLO_PATIENCE_S)
+            await channel.closed.wait()
+        except asyncio.TimeoutError:
+            silent = True
         finally:
-            closed.cancel()
             await channel.aclose()
             self.channel = None
-            await asyncio.get_running_loop().run_in_executor(None, isolation.end, launch)
+            await asyncio.get_running_loop().run_in_executor(None, launch.end)
         if silent:
-            return "it did not come up"
+            return "it did not come up", False
         if channel.breach is not None:
-            return f"it broke the protocol ({channel.breach.code})"
-        return "it ended unexpectedly"
+            return f"it broke the protocol ({channel.breach.code})", True
+        return "it ended unexpectedly", False
 
     def _is_locked(self, locked: dto.Locked) -> None:
         self.locked = locked

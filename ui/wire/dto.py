@@ -32,7 +32,7 @@ SPOOL_BYTES = 16 * 1024 * 1024
 WINDOW_ITEMS = 200
 """Most rows that one window of items or conversations may ask for."""
 
-Id = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
+Id = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*\Z")]
 Line = Annotated[str, Meta(max_length=512)]
 Sentence = Annotated[str, Meta(max_length=2_048)]
 Text = Annotated[str, Meta(max_length=TEXT_PIECE_CHARS)]

@@ -52,7 +52,9 @@ def test_any_record_becomes_an_item_that_decodes(text: str, detail: str, code: s
     assert sent[0].items[0].text == sanitize.text(text)[: dto.TEXT_PIECE_CHARS]
 
 
-@given(st.text(alphabet="ab \u202e\x1b\U0001f40e", min_size=0, max_size=40_000).filter(lambda s: True), st.integers(0, 5))
+@given(
+    st.text(alphabet="ab \u202e\x1b\U0001f40e", min_size=0, max_size=40_000).filter(lambda s: True), st.integers(0, 5)
+)
 def test_a_delta_of_any_length_arrives_whole_and_in_order(text: str, at: int) -> None:
     event = AgentEvent(
         run_id="run-1",

@@ -81,7 +81,10 @@ def test_whole_frames_come_out_of_any_split() -> None:
         (b'[{"t":"ack","frame":1.5}]', "FRAME_MALFORMED"),
         (b'[{"t":"select","request":1,"conversation":"../x"}]', "FRAME_MALFORMED"),
         (b'[{"t":"select","request":1,"conversation":"abc\\n"}]', "FRAME_MALFORMED"),
-        (b'[{"t":"send","request":1,"revision":1,"request_id":"r","text":"' + b"a" * 10_001 + b'"}]', "FRAME_MALFORMED"),
+        (
+            b'[{"t":"send","request":1,"revision":1,"request_id":"r","text":"' + b"a" * 10_001 + b'"}]',
+            "FRAME_MALFORMED",
+        ),
         (b'[{"t":"send","request":1,"revision":1,"request_id":"r","text":"\xff"}]', "FRAME_MALFORMED"),
         (b'[{"t":"send","request":1,"revision":1,"request_id":"r","text":"a","tenant_id":"x"}]', "FRAME_MALFORMED"),
     ],
