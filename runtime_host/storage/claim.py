@@ -96,6 +96,10 @@ class Claim:
                 details={"path": str(self.path)},
             )
 
+    def is_displaced(self) -> bool:
+        """Whether the path names another file now than the one that was bound."""
+        return _file_id(self.path) not in (None, self._path_id)
+
     def release(self) -> None:
         """Give the lock up. The lock file stays: removing it would let two holders in."""
         os.close(self._fd)

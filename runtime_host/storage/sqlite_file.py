@@ -232,7 +232,7 @@ class SqliteFile(Generic[TxT]):
                 return
             self._opened.set_result(None)
             self._serve(db, claim)
-            self._close(db)
+            _close(db, claim)
         finally:
             claim.release()
             self._ended.set_result(None)
@@ -310,13 +310,14 @@ class SqliteFile(Generic[TxT]):
         except BaseException as error:
             return _Answer(job, None, error)
 
-    def _close(self, db: sqlite3.Connection) -> None:
-        if self._failure is not None and self._failure.error_code == CLAIM_LOST:
-            # Closing would delete the log that lies beside the path by name, and that may be another's by now.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
-            return
-        with contextlib.suppress(sqlite3.Error):
-            db.close()
+
+def _close(db: sqlite3.Connection, claim: Claim) -> None:
+    if claim.is_displaced():
+        # Closing deletes the log beside the path by name, and that is another file's by now: leave it to exit.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
+        return
+    with contextlib.suppress(sqlite3.Error):
+        db.close()
 
 
 def _deliver(answers: list[_Answer]) -> None:

@@ -1,0 +1,38 @@
+"""Files of every released version open, tell what was written into them, and go on."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from desktop.profile_store import open_profile_store
+from runtime_host.storage.sqlite import open_agent_store
+from tests.histories.stores import AGENT_TOLD, HERE, PROFILE_TOLD, told_by_agent, told_by_profile
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("agent-v*.sqlite3")))
+async def test_an_agent_file_of_an_earlier_version(name: str, tmp_path: Path) -> None:
+    shutil.copy(HERE / name, tmp_path / "agent.sqlite3")
+    store = await open_agent_store(tmp_path / "agent.sqlite3", profile="p", agent="a")
+    try:
+        assert await store.read(told_by_agent) == AGENT_TOLD
+        await store.transact(lambda tx: tx.append_text("i3", 14, "."))
+        assert await store.read(lambda tx: tx.item_text("i3", 0, 99)) == "half an answer."
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("profile-v*.sqlite3")))
+async def test_a_profile_file_of_an_earlier_version(name: str, tmp_path: Path) -> None:
+    shutil.copy(HERE / name, tmp_path / "profile.sqlite3")
+    store = await open_profile_store(tmp_path / "profile.sqlite3", profile="p")
+    try:
+        assert await store.read(told_by_profile) == PROFILE_TOLD
+        await store.transact(lambda tx: tx.put_draft("c1", "next"))
+    finally:
+        await store.close()
+
+
+def test_there_is_a_file_of_version_one_of_each_kind() -> None:
+    assert (HERE / "agent-v1.sqlite3").exists()
+    assert (HERE / "profile-v1.sqlite3").exists()
