@@ -52,7 +52,7 @@ class Series:
         busy, wall = self.busy_ms, self.wall_ms
         return (
             f"GUI thread p50 {percentile(busy, 0.5):.1f} p95 {percentile(busy, 0.95):.1f} ms,"
-            f" until drawn p50 {percentile(wall, 0.5):.1f} p95 {percentile(wall, 0.95):.1f} ms"
+            f" from update to update p50 {percentile(wall, 0.5):.1f} p95 {percentile(wall, 0.95):.1f} ms"
         )
 
 
