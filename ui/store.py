@@ -379,7 +379,7 @@ class Store:
 
     def _items(self, message: dto.Items) -> None:
         if self._here(message.conversation):
-            self.transcript.put(message.first, message.items, message.total, snapshot=message.snapshot)
+            self.transcript.put(message.first, message.items, message.total)
             if message.snapshot:
                 self.gap = False
             self.changed.add("facts")

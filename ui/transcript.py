@@ -267,21 +267,23 @@ class Transcript:
                 self.total = total
                 self._index(0)
 
-    def put(self, first: int, items: tuple[Item, ...], total: int, *, snapshot: bool = False) -> None:
+    def put(self, first: int, items: tuple[Item, ...], total: int) -> None:
         """A window of items came."""
         self.flush()
         self.resize(total)
         self._asked.difference_update(range(first, first + max(len(items), ASK_ITEMS)))
         for position, item in enumerate(items):
             if first + position < self.total:
-                self._put_one(first + position, item, anew=snapshot)
+                self._put_one(first + position, item)
+        self.flush()
         self._evict()
 
     def add(self, index: int, item: Item) -> None:
         """An item was added at `index`."""
         self.flush()
         if index < self.total:
-            self._put_one(index, item, anew=True)
+            self._put_one(index, item)
+            self.flush()
             return
         self.resize(index)
         entry = self._make(index, item)
@@ -346,7 +348,7 @@ class Transcript:
         if at > entry.chars:
             self._dirty.add(entry.index)  # something is missing between: the `more` row asks for it
             return
-        fresh = text[entry.chars - at :]
+        fresh = text[entry.chars - at :] if len(text) > entry.chars - at else ""
         if fresh:
             entry.text.append(fresh)
             entry.chars += len(fresh)
@@ -420,17 +422,20 @@ class Transcript:
         if entry.item.kind == "reply":
             entry.settled = len(entry.splitter.closed)
 
-    def _put_one(self, index: int, item: Item, *, anew: bool) -> None:
+    def _put_one(self, index: int, item: Item) -> None:
         known = self._entries.get(index)
-        if known is not None and not anew and known.item.id == item.id:
-            return  # what is here is newer: deltas have been added to it
+        if known is not None and known.item.id == item.id:
+            self._merge(known, item)
+            return
         start = self.start_of(index)
         count = len(known.lines) if known is not None else 1
-        entry = self._make(index, item)
-        if known is not None and known.item.id == item.id and known.expanded:
-            entry.expanded = True
-            entry.lines = self._lines(entry)
-        self._replace(start, count, entry)
+        self._replace(start, count, self._make(index, item))
+
+    def _merge(self, entry: Entry, item: Item) -> None:
+        """The host says once more what an item is: its text only grows, so what is here stands."""
+        entry.item = item
+        entry.size_chars = max(item.size_chars, len(item.text), entry.chars if item.state == "open" else 0)
+        self._append(entry, 0, item.text)
 
     def _replace(self, start: int, count: int, entry: Entry | None, index: int = 0) -> None:
         """Rows start…start+count become those of `entry` (None: of one that is not loaded)."""

@@ -1,0 +1,163 @@
+import QtQuick
+import QtQuick.Templates as T
+
+Item {
+    id: root
+
+    property real most: 0
+    readonly property bool composing: edit.preeditText.length > 0 || edit.inputMethodComposing
+
+    function take() {
+        edit.forceActiveFocus();
+    }
+    function fill(text) {
+        edit.text = text;
+        edit.cursorPosition = edit.length;
+        remuda.typing(edit.text);
+        take();
+    }
+    function send() {
+        if (!composing)
+            remuda.send(edit.text);
+    }
+
+    implicitHeight: box.height + line.height + theme.s4
+
+    Rectangle {
+        id: box
+        width: parent.width
+        height: Math.max(theme.control + theme.s8, Math.min(edit.height, Math.max(theme.control, root.most))) + theme.s8
+        radius: theme.radiusCard
+        color: theme.raised
+        border.width: edit.activeFocus ? theme.focusLine : theme.hairline
+        border.color: edit.activeFocus ? theme.focus : theme.line
+
+        Flickable {
+            id: flick
+            anchors.fill: parent
+            anchors.topMargin: theme.s4
+            anchors.bottomMargin: theme.s4
+            anchors.rightMargin: button.width + 2 * theme.s8
+            contentWidth: width
+            contentHeight: edit.height
+            boundsBehavior: Flickable.StopAtBounds
+            clip: true
+            T.ScrollBar.vertical: Bar {}
+
+            function reveal(r) {
+                if (contentY >= r.y)
+                    contentY = Math.max(0, r.y - edit.topPadding);
+                else if (contentY + height <= r.y + r.height)
+                    contentY = r.y + r.height - height + edit.bottomPadding;
+            }
+
+            TextEdit {
+                id: edit
+                objectName: "composer"
+                width: flick.width
+                height: Math.max(implicitHeight, flick.height)
+                leftPadding: theme.s16
+                rightPadding: theme.s8
+                topPadding: theme.s8
+                bottomPadding: theme.s8
+                wrapMode: TextEdit.Wrap
+                textFormat: TextEdit.PlainText
+                color: theme.text
+                selectionColor: theme.selection
+                selectedTextColor: theme.onSelection
+                font.family: theme.fontText
+                font.pixelSize: theme.fontBody
+                selectByMouse: true
+                activeFocusOnTab: true
+                focus: true
+                cursorDelegate: Caret { field: edit }
+                Accessible.role: Accessible.EditableText
+                Accessible.name: "Message"
+                Accessible.description: now.enter
+                onCursorRectangleChanged: flick.reveal(cursorRectangle)
+                onTextChanged: if (!root.filling) remuda.typing(text)
+                Keys.onPressed: (event) => {
+                    const enter = event.key === Qt.Key_Return || event.key === Qt.Key_Enter;
+                    if (event.key === Qt.Key_Tab || event.key === Qt.Key_Backtab) {
+                        edit.nextItemInFocusChain(event.key === Qt.Key_Tab).forceActiveFocus(Qt.TabFocusReason);
+                        event.accepted = true;
+                        return;
+                    }
+                    if (!enter || event.modifiers & Qt.ShiftModifier)
+                        return;
+                    event.accepted = true;
+                    if (root.composing)
+                        Qt.inputMethod.commit();
+                    else
+                        root.send();
+                }
+            }
+        }
+        Words {
+            x: theme.s16
+            y: flick.y + edit.topPadding
+            width: flick.width - theme.s24
+            visible: edit.length === 0 && edit.preeditText.length === 0
+            text: now.harness.length > 0 ? "Message " + now.harness : "Message"
+            color: theme.quiet
+            elide: Text.ElideRight
+            wrapMode: Text.NoWrap
+            lineHeight: 1
+            Accessible.ignored: true
+        }
+        IconBtn {
+            id: button
+            anchors.right: parent.right
+            anchors.bottom: parent.bottom
+            anchors.margins: theme.s8
+            primary: true
+            glyph: now.busy ? "stop" : "send"
+            says: now.busy ? (now.stopping ? "Stopping" : actionTable.stop.label) : "Send"
+            key: now.busy ? actionTable.stop.key : "Enter"
+            enabled: now.busy ? !now.stopping : !now.sending && edit.text.trim().length > 0
+            onClicked: now.busy ? remuda.act("stop") : root.send()
+        }
+    }
+
+    Row {
+        id: line
+        anchors.top: box.bottom
+        anchors.topMargin: theme.s4
+        x: theme.s16
+        width: parent.width - 2 * theme.s16
+        spacing: theme.s4
+
+        Icon {
+            visible: now.problem.length > 0
+            side: theme.iconSmall
+            name: "failed"
+            tint: theme.failed
+        }
+        Quiet {
+            width: parent.width - (now.problem.length > 0 ? theme.iconSmall + theme.s4 : 0)
+            text: now.problem.length > 0 ? now.problem : now.sending ? "Sending" : now.enter
+            color: now.problem.length > 0 ? theme.failed : theme.quiet
+            font.pixelSize: theme.fontSmall
+            Accessible.role: Accessible.StaticText
+            Accessible.name: text
+        }
+    }
+
+    property bool filling: false
+
+    Connections {
+        target: remuda
+        function onComposerText(text) {
+            if (edit.text === text)
+                return;
+            root.filling = true;
+            edit.text = text;
+            edit.cursorPosition = edit.length;
+            root.filling = false;
+        }
+        function onAsked(name) {
+            if (name === "write")
+                root.take();
+        }
+    }
+}

@@ -1,0 +1,40 @@
+import QtQuick
+
+// Nothing said yet: what to do, and three things to say.
+Item {
+    id: root
+
+    property var composer
+
+    Column {
+        anchors.centerIn: parent
+        width: Math.min(theme.form, root.width - 2 * theme.s16)
+        spacing: theme.s8
+
+        Words {
+            width: parent.width
+            text: "What should be done?"
+            font.pixelSize: theme.fontLarge
+            font.weight: theme.strong
+            horizontalAlignment: Text.AlignHCenter
+            Accessible.role: Accessible.Heading
+            Accessible.name: text
+        }
+        Quiet {
+            width: parent.width
+            bottomPadding: theme.s16
+            horizontalAlignment: Text.AlignHCenter
+            lineHeight: theme.lineReading
+            text: "Write below, or start from one of these. Harness and model are at the top; they can be changed at any time."
+        }
+        Repeater {
+            model: ["What is the capital of France?", "Write four lines about rain in the mountains", "Explain how a bicycle stays upright"]
+            Btn {
+                required property string modelData
+                anchors.horizontalCenter: parent.horizontalCenter
+                text: modelData
+                onClicked: root.composer.fill(modelData)
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+import QtQuick
+import QtQuick.Templates as T
+
+Item {
+    id: root
+
+    property bool drawn: false
+    property bool opener: false
+    signal sidebarWanted
+    signal pickerWanted
+
+    implicitHeight: theme.header
+
+    IconBtn {
+        id: open
+        visible: root.opener
+        x: theme.s12
+        anchors.verticalCenter: parent.verticalCenter
+        glyph: "menu"
+        says: actionTable.sidebar.label
+        key: actionTable.sidebar.key
+        onClicked: root.sidebarWanted()
+    }
+    Column {
+        anchors.left: parent.left
+        anchors.leftMargin: root.opener ? open.x + open.width + theme.s4 : theme.s16
+        anchors.right: menuButton.left
+        anchors.rightMargin: theme.s8
+        anchors.verticalCenter: parent.verticalCenter
+
+        Words {
+            x: theme.s8
+            width: parent.width - theme.s8
+            visible: now.page === "selftest" || !now.firstRun
+            text: now.page === "selftest" ? "Isolation self-test" : now.title
+            font.weight: theme.strong
+            elide: Text.ElideRight
+            wrapMode: Text.NoWrap
+            Accessible.role: Accessible.Heading
+            Accessible.name: text
+        }
+        T.AbstractButton {
+            id: sentence
+            visible: now.page === "conversation" && now.sentence.length > 0
+            width: Math.min(parent.width, implicitWidth)
+            implicitWidth: words.implicitWidth + theme.iconSmall + theme.s4 + 2 * theme.s8
+            implicitHeight: words.implicitHeight + theme.s4
+            hoverEnabled: true
+            focusPolicy: Qt.TabFocus
+            Accessible.role: Accessible.ButtonMenu
+            Accessible.name: now.sentence
+            Accessible.description: actionTable.pick.label
+            Keys.onReturnPressed: click()
+            onClicked: root.pickerWanted()
+
+            Quiet {
+                id: words
+                x: theme.s8
+                anchors.verticalCenter: parent.verticalCenter
+                width: Math.min(implicitWidth, sentence.width - theme.iconSmall - theme.s4 - 2 * theme.s8)
+                text: now.sentence
+                elide: Text.ElideRight
+                wrapMode: Text.NoWrap
+                color: sentence.hovered ? theme.text : theme.quiet
+            }
+            Icon {
+                anchors.left: words.right
+                anchors.leftMargin: theme.s4
+                anchors.verticalCenter: parent.verticalCenter
+                side: theme.iconSmall
+                name: "down"
+                tint: theme.quiet
+            }
+            background: Rectangle {
+                radius: theme.radius
+                color: sentence.hovered ? theme.hover : "transparent"
+                FocusRing { shown: sentence.visualFocus }
+            }
+        }
+    }
+    IconBtn {
+        id: menuButton
+        anchors.right: parent.right
+        anchors.rightMargin: theme.s12
+        anchors.verticalCenter: parent.verticalCenter
+        glyph: now.page === "selftest" ? "close" : "more"
+        says: now.page === "selftest" ? "Back to the conversation" : "What can be done with this conversation"
+        visible: now.page === "selftest" || now.conversation.length > 0
+        onClicked: now.page === "selftest" ? remuda.leaveSelfTest() : menu.open()
+
+        Menu {
+            id: menu
+            y: parent.height + theme.s4
+            x: parent.width - width
+            entries: ["pick", "stop", "again", "detach", "delete"]
+        }
+    }
+    Rectangle {
+        anchors.bottom: parent.bottom
+        width: parent.width
+        height: theme.hairline
+        color: theme.line
+        visible: root.drawn
+    }
+}

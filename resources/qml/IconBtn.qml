@@ -1,0 +1,49 @@
+import QtQuick
+import QtQuick.Templates as T
+
+// A button that is an icon; its words are the tip and the accessible name.
+T.Button {
+    id: control
+
+    property string glyph
+    property string says
+    property string key
+    property color tint: theme.quiet
+    property real side: theme.control
+    property bool primary: false
+
+    implicitWidth: side
+    implicitHeight: side
+    opacity: enabled ? 1 : theme.off
+    hoverEnabled: true
+    focusPolicy: Qt.TabFocus
+    Accessible.role: Accessible.Button
+    Accessible.name: says
+    Keys.onReturnPressed: click()
+    Keys.onEnterPressed: click()
+
+    contentItem: Item {
+        Icon {
+            anchors.centerIn: parent
+            name: control.glyph
+            tint: control.primary ? theme.onAccent : control.checked ? theme.accent : control.tint
+        }
+    }
+    background: Rectangle {
+        radius: theme.radius
+        color: control.primary ? (control.down ? theme.accentPressed : control.hovered ? theme.accentHover : theme.accent)
+                               : control.down ? theme.pressed : control.hovered || control.checked ? theme.hover : "transparent"
+
+        FocusRing { shown: control.visualFocus }
+    }
+
+    Loader {
+        active: control.hovered && control.says.length > 0
+        width: parent.width
+        height: parent.height
+        sourceComponent: Tip {
+            text: control.key.length > 0 ? control.says + "   " + control.key : control.says
+            visible: true
+        }
+    }
+}

@@ -1,0 +1,6 @@
+import QtQuick
+
+Words {
+    color: theme.quiet
+    font.pixelSize: theme.fontQuiet
+}

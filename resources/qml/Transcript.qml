@@ -1,0 +1,150 @@
+import QtQuick
+import QtQuick.Templates as T
+import Qt.labs.qmlmodels
+
+Item {
+    id: root
+
+    property bool pinned: true
+    property bool fresh: false
+    readonly property bool scrolled: list.contentY > list.originY + 1
+
+    function nearEnd() {
+        return list.contentHeight <= list.height || list.contentY + list.height >= list.originY + list.contentHeight - theme.s24;
+    }
+    function moved() {
+        pinned = nearEnd();
+        if (pinned)
+            fresh = false;
+    }
+    function toEnd() {
+        list.positionViewAtEnd();
+        pinned = true;
+        fresh = false;
+        look.schedule();
+    }
+    function grown() {
+        if (pinned)
+            list.positionViewAtEnd();
+        look.schedule();
+    }
+
+    ListView {
+        id: list
+
+        readonly property real columnWidth: Math.max(0, Math.min(theme.measure, width - 2 * (root.width < theme.breakDrawer ? theme.s16 : theme.s32)))
+        readonly property real columnLeft: (width - columnWidth) / 2
+
+        anchors.fill: parent
+        model: transcriptModel
+        clip: true
+        reuseItems: true
+        cacheBuffer: theme.ahead
+        boundsBehavior: Flickable.StopAtBounds
+        activeFocusOnTab: true
+        keyNavigationEnabled: false
+        currentIndex: -1
+        highlightFollowsCurrentItem: false
+        Accessible.role: Accessible.List
+        Accessible.name: "Conversation"
+
+        onContentHeightChanged: Qt.callLater(root.grown)
+        onHeightChanged: Qt.callLater(root.grown)
+        onContentYChanged: {
+            if (moving || bar.pressed)
+                root.moved();
+            look.schedule();
+        }
+        onCountChanged: if (!root.pinned) root.fresh = true
+        Keys.onPressed: (event) => {
+            const page = height - theme.s48;
+            const steps = {};
+            steps[Qt.Key_Up] = -theme.s48;
+            steps[Qt.Key_Down] = theme.s48;
+            steps[Qt.Key_PageUp] = -page;
+            steps[Qt.Key_PageDown] = page;
+            if (event.key in steps) {
+                contentY = Math.max(originY, Math.min(originY + contentHeight - height, contentY + steps[event.key]));
+            } else if (event.key === Qt.Key_Home) {
+                positionViewAtBeginning();
+            } else if (event.key === Qt.Key_End) {
+                positionViewAtEnd();
+            } else {
+                return;
+            }
+            event.accepted = true;
+            root.moved();
+        }
+
+        delegate: DelegateChooser {
+            role: "kind"
+            DelegateChoice { roleValue: "text"; RowText {} }
+            DelegateChoice { roleValue: "user"; RowUser {} }
+            DelegateChoice { roleValue: "code"; RowCode {} }
+            DelegateChoice { roleValue: "table"; RowTable {} }
+            DelegateChoice { roleValue: "rule"; RowRule {} }
+            DelegateChoice { roleValue: "reasoning"; RowReasoning {} }
+            DelegateChoice { roleValue: "notice"; RowNotice {} }
+            DelegateChoice { roleValue: "foot"; RowFoot {} }
+            DelegateChoice { roleValue: "more"; RowMore {} }
+            DelegateChoice { roleValue: "unloaded"; RowUnloaded {} }
+        }
+
+        footer: Item {
+            width: list.width
+            height: (run.visible ? run.height + theme.s16 : 0) + theme.s32
+
+            RunLine {
+                id: run
+                x: list.columnLeft
+                y: theme.s16
+                width: list.columnWidth
+            }
+        }
+
+        T.ScrollBar.vertical: Bar { id: bar }
+    }
+
+    FocusRing {
+        shown: list.activeFocus
+        anchors.margins: theme.focusLine
+    }
+
+    Timer {
+        id: look
+
+        function schedule() {
+            if (!running)
+                start();
+        }
+
+        interval: 0
+        onTriggered: {
+            const x = list.width / 2;
+            const first = list.indexAt(x, Math.max(list.originY, list.contentY) + 1);
+            const last = list.indexAt(x, list.contentY + list.height - 1);
+            if (first >= 0 || last >= 0)
+                remuda.look(Math.max(0, first), last >= 0 ? last : list.count - 1);
+        }
+    }
+
+    Connections {
+        target: remuda
+        function onFollowed() { root.toEnd(); }
+        function onAsked(name) {
+            if (name === "below")
+                root.toEnd();
+        }
+    }
+
+    Btn {
+        id: below
+        anchors.horizontalCenter: parent.horizontalCenter
+        anchors.bottom: parent.bottom
+        anchors.bottomMargin: theme.s8
+        visible: !root.pinned && list.count > 0
+        glyph: "below"
+        text: root.fresh || now.busy ? "New below" : "To the newest"
+        onClicked: root.toEnd()
+    }
+}

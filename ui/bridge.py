@@ -1,0 +1,452 @@
+"""What QML may call, and what it reads.
+
+Owns the translation between gestures and commands, and the moments at which the store's
+changes reach the models. Must not decide what is shown (`ui.store`) or how (QML). Invariants:
+models are brought up to date at most once a frame; there is no timer while nothing is due.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtQml import QQmlPropertyMap
+
+from ui.looks import Looks
+from ui.models import lists
+from ui.models.conversations import ConversationsModel
+from ui.models.rows import ListModel
+from ui.models.transcript import TranscriptModel
+from ui.store import Pending, Store
+from ui.text.visible import LRI, PDI, one_line, visible
+from ui.wire import dto
+
+FRAME_S = 0.016
+DRAFT_AFTER_MS = 400
+LISTING_ROWS = 60
+_ONE_LINE = ("title", "sentence", "harness", "profile", "effort", "enter")
+_SENTENCES = ("runSentence", "problem", "wallSentence", "wallSystem")
+_THEMES: tuple[dto.Theme, ...] = ("system", "light", "dark")
+
+
+def pieces(text: str) -> list[str]:
+    """`text` cut so that each part fits one message; at least one part."""
+    return [text[at : at + dto.TEXT_PIECE_CHARS] for at in range(0, len(text), dto.TEXT_PIECE_CHARS)] or [""]
+
+
+def whole_characters(text: str) -> str:
+    """`text` without halves of surrogate pairs, which no encoding carries."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class Channel:
+    """The part of `ui.client.Client` that the bridge uses."""
+
+    def next_request(self) -> int:
+        raise TypeError("a channel counts its requests")
+
+    def send(self, *messages: dto.RendererMessage) -> None:
+        raise TypeError("a channel sends")
+
+    def flush(self) -> None:
+        raise TypeError("a channel writes")
+
+
+class Bridge(QObject):
+    """Context property `remuda`.
+
+    Signals:
+        composerText: The composer is to hold this text.
+        followed: Another conversation is on screen: go to its end.
+        asked: The window is to carry out this action itself (focus, picker, sidebar).
+        probesWanted: The host asks for the probes.
+        ended: The host closes the window.
+    """
+
+    composerText = Signal(str)
+    followed = Signal()
+    asked = Signal(str)
+    probesWanted = Signal(object)
+    ended = Signal()
+
+    def __init__(self, store: Store, looks: Looks, channel: Any) -> None:
+        super().__init__()
+        self._store, self._looks, self._channel = store, looks, channel
+        self.state = QQmlPropertyMap()
+        self._facts: dict[str, Any] = {}
+        self.transcript = TranscriptModel(store.transcript, looks.table)
+        self.conversations = ConversationsModel(store)
+        self.choices, self.connectors = ListModel(), ListModel()
+        self.notices, self.isolation = ListModel(), ListModel()
+        self._shown_conversation: str | None = None
+        self._listing_asked: set[int] = set()
+        self._flushed_at = 0.0
+        self._frame = self._once(0, self._flush_rows)
+        self._draft = self._once(DRAFT_AFTER_MS, self.keepDraft)
+        self._drafted: tuple[str | None, str] = (None, "")
+        self._request_id: tuple[str, str] = ("", "")
+        self._publish()
+
+    def _once(self, after_ms: int, do: Callable[[], None]) -> QTimer:
+        timer = QTimer(self)
+        timer.setSingleShot(True)
+        timer.setInterval(after_ms)
+        timer.timeout.connect(do)
+        return timer
+
+    # ------------------------------------------------------------------ from the host
+
+    def reduce(self, messages: Sequence[dto.HostMessage]) -> None:
+        """One frame of the host."""
+        for message in messages:
+            self._store.apply(message)
+
+    def settle(self) -> None:
+        """Everything that was ready has been reduced: show it."""
+        store = self._store
+        changed, store.changed = store.changed, set()
+        if "theme" in changed:
+            look = store.appearance
+            self._looks.wear(
+                dark=look.dark,
+                high_contrast=look.high_contrast,
+                reduced_motion=look.reduced_motion,
+                zoom_percent=look.zoom_percent,
+            )
+            self.transcript.restyle()
+        if store.transcript.has_pending:
+            self._flush_soon()
+        if "conversations" in changed:
+            self.conversations.refresh()
+        for area, model, rows in (
+            ("choices", self.choices, lists.choices),
+            ("connectors", self.connectors, lists.connectors),
+            ("notices", self.notices, lists.notices),
+            ("isolation", self.isolation, lists.isolation),
+        ):
+            if area in changed:
+                model.replace(rows(store))
+        if changed:
+            self._publish()
+        if store.conversation != self._shown_conversation:
+            self._shown_conversation = store.conversation
+            self._drafted = (store.conversation, store.typed)
+            self._look_at_end()
+            self.followed.emit()
+        if "composer" in changed:
+            self.composerText.emit(store.typed)
+        self._rare()
+
+    def _rare(self) -> None:
+        store = self._store
+        if store.probes is not None:
+            probes, store.probes = store.probes, None
+            self.probesWanted.emit(probes)
+        if store.raised is not None:
+            store.raised = None
+            self.asked.emit("raise")
+        if store.hello is not None and not store.listing.known and not self._listing_asked:
+            self._want_conversations(0, LISTING_ROWS)
+        if store.closed:
+            self.ended.emit()
+
+    def _publish(self) -> None:
+        """Bring the property map up to date, fact by fact."""
+        for name, value in self._store.facts().items():
+            if name in _ONE_LINE:
+                value = one_line(value)
+            elif name in _SENTENCES:
+                value = visible(value)
+            if name not in self._facts or self._facts[name] != value:
+                self._facts[name] = value
+                self.state.insert(name, value)
+
+    def _flush_soon(self) -> None:
+        wait_s = self._flushed_at + FRAME_S - time.monotonic()
+        if wait_s <= 0:
+            self._flush_rows()
+        elif not self._frame.isActive():
+            self._frame.start(int(wait_s * 1000) + 1)
+
+    def _flush_rows(self) -> None:
+        self._store.transcript.flush()
+        self._flushed_at = time.monotonic()
+
+    def _look_at_end(self) -> None:
+        rows = self._store.transcript.row_count
+        self.look(rows - 1, rows - 1)
+
+    # ------------------------------------------------------------------ commands
+
+    def _command(self, kind: str, make: Callable[[int], dto.RendererMessage], pending: Pending | None = None) -> None:
+        request = self._channel.next_request()
+        self._store.expect(request, pending or Pending(kind))
+        self._channel.send(make(request))
+        self.settle()
+        self._channel.flush()
+
+    def _acts_here(self) -> bool:
+        return self._store.selected is not None
+
+    @Slot(str)
+    def send(self, text: str) -> None:
+        """Enter: send what the composer holds."""
+        store = self._store
+        text = whole_characters(text)
+        if not self._acts_here() or store.sending or store.busy or not text.strip():
+            return
+        if len(text.encode()) > dto.SPOOL_BYTES:
+            store.problem = f"One message holds at most {dto.SPOOL_BYTES // 2**20} MiB. Nothing was sent."
+            store.changed.add("facts")
+            self.settle()
+            return
+        if self._request_id[0] != text:
+            self._request_id = (text, uuid.uuid4().hex)
+        store.typed = text
+        self._draft.stop()
+        parts = pieces(text)
+        self._channel.send(*(dto.Piece(text=part) for part in parts[:-1]))
+        identity = self._request_id[1]
+        pending = Pending("send", text, identity, store.conversation)
+        self._command(
+            "send",
+            lambda request: dto.Send(
+                request=request,
+                revision=store.revision,
+                request_id=identity,
+                text=parts[-1],
+                pieces=len(parts) - 1,
+            ),
+            pending,
+        )
+
+    @Slot(str)
+    def typing(self, text: str) -> None:
+        """The composer's text changed by hand."""
+        self._store.typing(whole_characters(text))
+        self._draft.start()
+        if self._store.changed:
+            self.settle()
+
+    @Slot()
+    def keepDraft(self) -> None:
+        """Hand the composer's text to the host, unless it has it."""
+        self._draft.stop()
+        store = self._store
+        state = (store.conversation, store.typed)
+        if not self._acts_here() or state == self._drafted or store.sending:
+            return
+        if len(store.typed.encode()) > dto.SPOOL_BYTES:
+            return
+        self._drafted = state
+        parts = pieces(store.typed)
+        self._channel.send(*(dto.Piece(text=part) for part in parts[:-1]))
+        self._channel.send(dto.Draft(conversation=store.conversation, text=parts[-1], pieces=len(parts) - 1))
+        self._channel.flush()
+
+    @Slot(str)
+    def select(self, conversation: str) -> None:
+        if self._store.page != "conversation":
+            self._store.show("conversation")
+            self._store.changed.add("conversations")
+        if not conversation or conversation == self._store.conversation:
+            self.settle()
+            return
+        self.keepDraft()
+        self._command("select", lambda request: dto.Select(request=request, conversation=conversation))
+
+    @Slot(int)
+    def selectPlace(self, place: int) -> None:
+        """Open the conversation at a place of the sidebar."""
+        row = self._store.listing.rows.get(place)
+        if row is not None:
+            self.select(row.id)
+
+    @Slot(str)
+    def act(self, name: str) -> None:
+        """Carry out an action of `ui.actions`."""
+        do = self._doers().get(name)
+        if do is None:
+            self.asked.emit(name)
+        else:
+            do()
+
+    def _doers(self) -> Mapping[str, Callable[[], None]]:
+        store = self._store
+        if not self._acts_here():
+            return {}
+
+        def at_revision(kind: str, command: Callable[..., dto.RendererMessage]) -> Callable[[], None]:
+            return lambda: self._command(kind, lambda request: command(request=request, revision=store.revision))
+
+        return {
+            "new": self._new,
+            "stop": at_revision("stop", dto.Stop) if store.busy else lambda: None,
+            "detach": at_revision("detach", dto.Detach),
+            "delete": at_revision("delete", dto.Delete),
+            "again": self._again,
+            "selftest": self._open_selftest,
+        }
+
+    def _new(self) -> None:
+        self.keepDraft()
+        self._store.show("conversation")
+        self._store.changed.add("conversations")
+        self._command("new", lambda request: dto.NewConversation(request=request))
+        self.asked.emit("write")
+
+    def _again(self) -> None:
+        run = self._store.run
+        if run is None or not run.can_ask_again or self._store.busy:
+            return
+        identity = uuid.uuid5(uuid.NAMESPACE_OID, "again:" + run.id).hex  # a second click is the same request
+        self._command(
+            "again",
+            lambda request: dto.AskAgain(request=request, revision=self._store.revision, request_id=identity),
+        )
+
+    def _open_selftest(self) -> None:
+        self.keepDraft()
+        self._store.show("selftest")
+        self._store.changed.add("conversations")
+        if self._store.isolation is None or not self._store.isolation.probes:
+            self.selfTest()
+        else:
+            self.settle()
+
+    @Slot()
+    def selfTest(self) -> None:
+        """Run the probes (again)."""
+        if not self._store.testing:
+            self._command("self-test", lambda request: dto.SelfTest(request=request))
+
+    @Slot()
+    def leaveSelfTest(self) -> None:
+        self._store.show("conversation")
+        self._store.changed.add("conversations")
+        self.settle()
+
+    @Slot(str, str)
+    def choose(self, choice: str, effort: str) -> None:
+        """Bind the conversation to another entry of the picker."""
+        if self._acts_here():
+            self._command(
+                "choose",
+                lambda request: dto.Choose(
+                    request=request, revision=self._store.revision, choice=choice, effort=effort
+                ),
+            )
+
+    @Slot()
+    def tryBuiltin(self) -> None:
+        """First run: the model that needs neither key nor network."""
+        choice = self._store.builtin_choice()
+        if choice is not None:
+            self.choose(choice.id, choice.efforts[0] if choice.efforts else "")
+            self.asked.emit("write")
+
+    @Slot()
+    def addConnector(self) -> None:
+        self._command("add-connector", lambda request: dto.AddConnector(request=request))
+
+    @Slot(str)
+    def removeConnector(self, connector: str) -> None:
+        self._command(
+            "remove-connector", lambda request: dto.RemoveConnector(request=request, connector=connector)
+        )
+
+    @Slot(str)
+    def setTheme(self, theme: str) -> None:
+        chosen = next((known for known in _THEMES if known == theme), None)
+        if chosen is not None:
+            self._command("set-theme", lambda request: dto.SetTheme(request=request, theme=chosen))
+
+    @Slot(str)
+    def dismiss(self, notice: str) -> None:
+        self._store.dismiss(notice)
+        self.settle()
+
+    @Slot()
+    def windowClosed(self) -> None:
+        """The person closed the window."""
+        self.keepDraft()
+        self._channel.send(dto.WindowClosed())
+        self._channel.flush()
+
+    # ------------------------------------------------------------------ windows of rows
+
+    @Slot(str)
+    def filter(self, text: str) -> None:
+        """Show conversations whose title holds `text`."""
+        text = whole_characters(text)[:512]
+        listing = self._store.listing
+        if text == listing.filter:
+            return
+        listing.filter = text
+        self._listing_asked.clear()
+        self._want_conversations(0, LISTING_ROWS)
+        self._publish()
+
+    def _want_conversations(self, first: int, count: int) -> None:
+        self._listing_asked.add(first)
+        self._channel.send(
+            dto.WantConversations(
+                filter=self._store.listing.filter, first=first, count=max(1, min(count, dto.WINDOW_ITEMS))
+            )
+        )
+        self._channel.flush()
+
+    @Slot(int, int)
+    def lookAtConversations(self, first: int, last: int) -> None:
+        """These rows of the sidebar are seen."""
+        missing = self.conversations.missing(first - LISTING_ROWS // 2, last + LISTING_ROWS // 2)
+        if missing is not None and missing[0] not in self._listing_asked:
+            self._want_conversations(*missing)
+
+    @Slot(int, int)
+    def look(self, first: int, last: int) -> None:
+        """These rows of the transcript are seen: ask for what is missing around them."""
+        transcript = self._store.transcript
+        conversation = transcript.conversation
+        if conversation is None:
+            return
+        for start, count in transcript.look(first, last):
+            self._channel.send(dto.WantItems(conversation=conversation, first=start, count=count))
+        self._channel.flush()
+
+    @Slot(int)
+    def more(self, row: int) -> None:
+        """The `more` row of a long item is seen."""
+        transcript = self._store.transcript
+        conversation = transcript.conversation
+        if conversation is None or not 0 <= row < transcript.row_count:
+            return
+        wanted = transcript.want_text(row)
+        if wanted is not None:
+            self._channel.send(dto.WantText(conversation=conversation, item=wanted[0], at=wanted[1]))
+            self._channel.flush()
+
+    @Slot(int)
+    def toggle(self, row: int) -> None:
+        self._store.transcript.toggle(row)
+
+    # ------------------------------------------------------------------ copying
+
+    @Slot(str)
+    def copyText(self, text: str) -> None:
+        """What was selected, without the marks that keep code from being reordered."""
+        clipboard = QGuiApplication.clipboard()
+        clipboard.setText(text.replace(LRI, "").replace(PDI, "").replace("\u2029", "\n").replace("\u2028", "\n"))
+
+    @Slot(int)
+    def copyCode(self, row: int) -> None:
+        QGuiApplication.clipboard().setText(self._store.transcript.code_at(row))
+
+    @Slot(str)
+    def copyMessage(self, item: str) -> None:
+        """The message as it was written, markdown and all."""
+        entry = self._store.transcript.by_id(item)
+        if entry is not None:
+            QGuiApplication.clipboard().setText(visible(entry.whole_text()))
