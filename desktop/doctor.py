@@ -58,7 +58,9 @@ def isolation(
         host_memory: Whether the host's memory is closed to others.
     """
     launcher = [Wall(name=name, state=state, detail=detail) for name, state, detail in plan.rows]
-    walls = [*renderer_walls, *launcher, *([host_memory] if host_memory is not None else [])]
+    known_outside = {wall.name for wall in launcher}
+    inside = [wall for wall in renderer_walls if wall.name not in known_outside]
+    walls = [*inside, *launcher, *([host_memory] if host_memory is not None else [])]
     corrected = [_corrected(probe, touched) for probe in probes]
     level, sentence = _judged(plan, walls, corrected)
     return Isolation(level=level, sentence=sentence, walls=tuple(walls), probes=tuple(corrected), system=system_line())

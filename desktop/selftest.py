@@ -99,7 +99,10 @@ class _Conversation:
         self._waiting: list[RendererMessage] = []
 
     def send(self, message: Any) -> None:
-        self._channel.sendall(self._encoder.encode([message]))
+        try:
+            self._channel.sendall(self._encoder.encode([message]))
+        except ConnectionError:
+            raise SelfTestFailed("the window closed its channel") from None
 
     def wait_for(self, kind: type[M], timeout_s: float) -> M:
         deadline = time.monotonic() + timeout_s
@@ -113,7 +116,10 @@ class _Conversation:
                 raise SelfTestFailed(f"the window said nothing within {timeout_s:g} s")
             self._channel.settimeout(left_s)
             with contextlib.suppress(TimeoutError):
-                content = self._channel.recv(65536)
+                try:
+                    content = self._channel.recv(65536)
+                except ConnectionError:
+                    content = b""
                 if not content:
                     raise SelfTestFailed("the window closed its channel")
                 for frame in self._decoder.feed(content):

@@ -205,18 +205,13 @@ def may_become_unprivileged() -> bool:
     return all(readable_by_anyone(path) for path in program_paths())
 
 
-def _real_uid_outside() -> int | None:
-    """Our uid in the namespace of who started us, or None where it cannot be told."""
-    uid = os.getuid()
+def _in_own_user_namespace() -> bool:
+    """Whether uids here say nothing about uids of the machine."""
     try:
         with open("/proc/self/uid_map", encoding="ascii") as table:
-            for line in table:
-                inside, outside, count = (int(word) for word in line.split())
-                if inside <= uid < inside + count:
-                    return outside + uid - inside
-    except (OSError, ValueError):
-        return None
-    return None
+            return table.read().split() != ["0", "0", "4294967295"]
+    except OSError:
+        return False
 
 
 def _drop_privileges() -> list[Row]:
@@ -248,7 +243,7 @@ def _lose_root() -> None:
     except OSError as fault:
         if fault.errno != errno.EPERM:
             raise
-    if _real_uid_outside() == 0 and may_become_unprivileged():
+    if may_become_unprivileged():
         try:
             os.setgroups([])
             os.setresgid(UNPRIVILEGED_ID, UNPRIVILEGED_ID, UNPRIVILEGED_ID)
@@ -276,10 +271,10 @@ def _capabilities() -> list[int]:
 
 
 def _user_row() -> Row:
-    inside, outside = os.getuid(), _real_uid_outside()
-    if inside == 0 or outside == 0:
+    uid = os.getuid()
+    if uid == 0:
         return ("user", "down", "runs as root without capabilities: the interpreter is not readable for another user")
-    return ("user", "up", f"uid {inside}" if outside in (None, inside) else f"uid {inside}, outside {outside}")
+    return ("user", "up", f"uid {uid}" + (" of a user namespace" if _in_own_user_namespace() else ""))
 
 
 def _no_new_privileges() -> Row:

@@ -86,6 +86,8 @@ def start(
         )
         process, row = _start_inside(setting) if walls == "all" else (None, _off("bubblewrap"))
         bubblewrap = process is not None
+        if bubblewrap:
+            rows.append(_user_row(unprivileged=unprivileged))
         if process is None:
             process = _popen(setting.arguments, setting)
     except BaseException:
@@ -127,6 +129,15 @@ def _stays_readable() -> bool:
     from ui.lockdown import may_become_unprivileged
 
     return may_become_unprivileged()
+
+
+def _user_row(*, unprivileged: bool) -> Row:
+    """Who the process is outside bubblewrap, which it cannot tell from inside."""
+    if os.geteuid() != 0:
+        return ("user", "up", f"uid {os.geteuid()}")
+    if unprivileged:
+        return ("user", "up", f"uid {_unprivileged_id()}")
+    return ("user", "down", "runs as root without capabilities: the interpreter is not readable for another user")
 
 
 def _unprivileged_id() -> int:
