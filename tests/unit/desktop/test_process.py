@@ -175,10 +175,10 @@ def test_orphans_are_buried_and_no_status_is_stolen() -> None:
         reaper.start()
         kept = subprocess.Popen(["sh", "-c", "exit 7"])  # nobody waits for it until the end
         reaper.keep(kept.pid)
-        # An orphan, left behind by a child whose own status asyncio takes.
-        parent = await asyncio.create_subprocess_exec("sh", "-c", "sleep 0.2 & exit 5")
+        # An orphan, left behind by a child whose own status asyncio takes; the last to die, so nobody else wakes us.
+        parent = await asyncio.create_subprocess_exec("sh", "-c", "sleep 1 & exit 5")
         status = await parent.wait()
-        slow = await asyncio.create_subprocess_exec("sh", "-c", "sleep 0.4; exit 6")
+        slow = await asyncio.create_subprocess_exec("sh", "-c", "sleep 0.2; exit 6")
         waited = await slow.wait()
         async with asyncio.timeout(20):
             while reaper.buried < 1:
