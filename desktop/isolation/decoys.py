@@ -30,7 +30,7 @@ from ui.wire.dto import RunProbes
 
 _SYSCALLS = {"x86_64": (248, 250), "aarch64": (217, 219)}
 _USER_KEYRING = -4
-_KEYCTL_SETPERM, _KEYCTL_UNLINK = 5, 9
+_KEYCTL_REVOKE, _KEYCTL_SETPERM, _KEYCTL_UNLINK = 3, 5, 9
 _POSSESSOR_AND_USER_ALL = 0x3F3F_0000
 _MOST_PORT_TRIES = 20
 
@@ -219,6 +219,7 @@ def _put_up_key(made: Decoys, stack: ExitStack) -> None:
     if serial <= 0:
         return
     stack.callback(call, keyctl, _KEYCTL_UNLINK, serial, _USER_KEYRING)
+    stack.callback(call, keyctl, _KEYCTL_REVOKE, serial)  # at once: unlinking waits for the kernel's sweeping
     if call(keyctl, _KEYCTL_SETPERM, serial, _POSSESSOR_AND_USER_ALL) == 0:
         made.key_serial = serial
 
