@@ -165,7 +165,7 @@ class _ScriptedRun:
                 case Fail(error):
                     raise error
                 case _:
-                    if step.type == "agent.message.completed":
+                    if isinstance(step, DriverEvent) and step.type == "agent.message.completed":
                         self._said = str(step.data.get("text", ""))
                     yield step
 
