@@ -23,7 +23,6 @@ only in the host's half.
 import errno
 import json
 import os
-import secrets
 import select
 import signal
 import socket
@@ -437,7 +436,7 @@ class Guarded:
 
     async def _give_order(self, command: list[str], env: Mapping[str, str], cwd: str | None) -> None:
         assert self._line is not None
-        self._mark = secrets.token_hex(16)
+        self._mark = os.urandom(16).hex()
         order = {"command": command, "env": {**child_env(env), MARK: self._mark}, "cwd": cwd}
         self._line.write(json.dumps(order).encode() + b"\n")
         await self._line.drain()
