@@ -79,6 +79,15 @@ def reap() -> None:
         pass
 
 
+def wait_for(command: subprocess.Popen[bytes]) -> int:
+    """Exit status of `command`; on the way, collect what its ended processes left to this one."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == command.pid:
+            command.returncode = os.waitstatus_to_exitcode(status)
+            return command.returncode
+
+
 def end_descendants() -> int:
     """End all that is left below this process; how many there were."""
     reap()
@@ -229,7 +238,7 @@ def main() -> int:
         services = descendants(os.getpid())
         command = subprocess.Popen(options.command, env=environment, stdin=subprocess.DEVNULL)
         try:
-            status = command.wait()
+            status = wait_for(command)
         finally:
             left = descendants(os.getpid()) - services - {command.pid}
             if left:

@@ -16,6 +16,8 @@ from typing import Any
 
 EMPTY_WINDOW = """
 import os, sys, time
+if "REMUDA_STARTED_FD" in os.environ:
+    os.write(int(os.environ["REMUDA_STARTED_FD"]), b"1")  # what the launcher waits for
 channel = next(int(a.partition("=")[2]) for a in sys.argv if a.startswith("--channel="))
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtQml import QQmlApplicationEngine
@@ -54,7 +56,8 @@ def watch_app(launch: Any, tell: Tell) -> Any:
         if message.get("t") == "locked":
             tell(message["painted_ns"])
 
-    return launch._replace(channel=Tap(launch.channel, seen).host_end)
+    launch.channel = Tap(launch.channel, seen).host_end
+    return launch
 
 
 def watch_empty(launch: Any, tell: Tell) -> Any:
