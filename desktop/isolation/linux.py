@@ -7,6 +7,7 @@ by `ui.lockdown` inside the process; this module raises those that only its pare
 Invariant: the environment is built from the names below, never copied.
 """
 
+import glob
 import os
 import select
 import shutil
@@ -423,7 +424,7 @@ def program_binds(packages: Iterable[str]) -> list[str]:
         paths += [os.path.join(prefix, name) for name in ("lib", "lib64", "pyvenv.cfg")]
     paths += _links_to(sys.executable)
     home = os.path.realpath(os.path.expanduser("~"))
-    paths += [path for path in _isolated_path() if path != own and not _holds(path, home)]
+    paths += [path for path in _added_to_path() if path != own and not _holds(path, home)]
     if frozen := getattr(sys, "_MEIPASS", ""):
         paths += [frozen, os.path.dirname(sys.executable)]
     present = [path for path in dict.fromkeys(paths) if os.path.exists(path) and not path.startswith("/usr/")]
@@ -431,10 +432,24 @@ def program_binds(packages: Iterable[str]) -> list[str]:
     return [path for path in present if not any(path.startswith(other + "/") for other in present)]
 
 
-def _isolated_path() -> list[str]:
-    """Where Python looks for modules when started with -I, as the drawing process is."""
-    left_out = {"", *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
-    return [path for path in (sys.path if sys.flags.safe_path else sys.path[1:]) if path not in left_out]
+def _added_to_path() -> list[str]:
+    """What `.pth` files of the environment add to where modules are looked for.
+
+    Not `sys.path`: this process may have been started with more in it (the folder of a script, PYTHONPATH), which
+    the drawing process, started with -I, does not see.
+    """
+    added: list[str] = []
+    for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix)):
+        for folder in glob.glob(os.path.join(glob.escape(prefix), "lib*", "python3.*", "site-packages")):
+            for name in glob.glob(os.path.join(glob.escape(folder), "*.pth")):
+                with open(name, encoding="utf-8", errors="replace") as file:
+                    lines = [line.strip() for line in file]
+                added += [
+                    os.path.normpath(os.path.join(folder, line))
+                    for line in lines
+                    if line and not line.startswith(("#", "import ", "import\t"))
+                ]
+    return added
 
 
 def _links_to(program: str) -> list[str]:

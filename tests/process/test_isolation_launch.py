@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from desktop import doctor, selftest
-from desktop.isolation import Launch, WallPlan, launch, linux
+from desktop.isolation import Launch, WallPlan, Walls, launch, linux
 from desktop.isolation.watch import wait_for_end
+from desktop.roles import self_command
 from tests.process.xvfb import Display, xvfb
 from ui.wire.dto import Locked, Wall
 
@@ -148,6 +149,34 @@ def test_inside_bubblewrap_neither_home_nor_the_rest_of_the_sources_exist(displa
     assert os.path.join(root, "ui") in bound
     assert not [path for path in bound if path in (root, os.path.join(root, "desktop"), os.path.join(root, "tests"))]
     assert not [path for path in bound if str(home).startswith(path.rstrip("/") + "/")]
+
+
+@pytest.mark.needs("bwrap", "user-namespaces")
+def test_inside_bubblewrap_nothing_exists_that_only_the_host_looks_for_modules_in(
+    display: Display, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "mine"))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert not told(tmp_path / "mine")["home"]
+
+
+@pytest.mark.needs("landlock")
+@pytest.mark.parametrize("walls", ["all", "none"])
+def test_the_real_window_answers_like_the_small_one(
+    display: Display, with_bubblewrap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walls: Walls
+) -> None:
+    monkeypatch.setattr(selftest, "_command", lambda: self_command("renderer"))
+    monkeypatch.setattr(selftest, "seal_host", lambda: ("host memory", "down", "the tests stay readable"))
+    report = selftest.run(walls, folder=tmp_path)
+    found = {probe["name"]: probe["verdict"] for probe in report["probes"]}
+    if walls == "none":
+        assert selftest.proves(report) == []
+        return
+    assert report["level"] == "walled"
+    expected = doctor.expected_open(x11=True, bubblewrap=with_bubblewrap)
+    assert {name for name, verdict in found.items() if verdict == "open"} == expected
 
 
 def test_wayland_comes_as_a_connected_descriptor_and_x11_does_not_come_along(
