@@ -25,6 +25,7 @@ from runtime_host.run import Run
 from runtime_host.runtime import AgentRuntime
 from runtime_host.session import Session, SessionReference
 from runtime_host.storage.base import ItemHead, RunRecord
+from runtime_host.transcript import OpenItem
 from ui.wire.dto import RunState
 
 log = logging.getLogger("remuda.conversations")
@@ -196,13 +197,13 @@ class Conversations:
         run = self.live_run(conversation_id)
         if run is None:
             return total, heads
-        live_texts = {item.item_id: item.text for item in run.open_items()}
-        return total, [
-            head._replace(text=live_texts[head.item_id][:preview_chars], size_chars=len(live_texts[head.item_id]))
-            if head.item_id in live_texts
-            else head
-            for head in heads
-        ]
+        # What is being written is newer in the run than in the store, or not in the store yet.
+        by_position = {head.position: head for head in heads}
+        for item in run.open_items():
+            total = max(total, item.position + 1)
+            if first <= item.position < first + count:
+                by_position[item.position] = _open_head(item, run, session_id, preview_chars)
+        return total, [by_position[position] for position in sorted(by_position)]
 
     async def item_text(self, conversation_id: str, item_id: str, at: int, count: int) -> tuple[str, bool] | None:
         """(characters `at`…, whether that is the end); None when the item is not of this conversation."""
@@ -525,6 +526,22 @@ class Conversations:
             task.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
         self._live.clear()
+
+
+def _open_head(item: OpenItem, run: Run, session_id: str, preview_chars: int) -> ItemHead:
+    return ItemHead(
+        item_id=item.item_id,
+        session_id=session_id,
+        run_id=run.run_id,
+        position=item.position,
+        kind=item.kind,
+        state=item.state,
+        text=item.text[:preview_chars],
+        size_chars=len(item.text),
+        created_ms=item.created_ms or run.created_ms,
+        code="",
+        detail="",
+    )
 
 
 def title_of(text: str) -> str:
