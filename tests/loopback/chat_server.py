@@ -122,6 +122,7 @@ class ChatServer:
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         request = await _read_request(reader)
         if request is None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
             return False
         self.requests.append(request)
         answer = Answer(self, request, writer)
@@ -639,7 +640,10 @@ async def _paced(server: ChatServer) -> AsyncIterator[str]:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Recorded | None:
-    head = await reader.readuntil(b"\r\n\r\n")
+    head = await reader.readexactly(1)
+    if head == b"\x16":
+        return None  # the beginning of TLS
+    head += await reader.readuntil(b"\r\n\r\n")
     first, _, rest = head.decode("latin-1").partition("\r\n")
     method, path, _ = first.split(" ", 2)
     headers = {}

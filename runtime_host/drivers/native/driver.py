@@ -22,6 +22,7 @@ from runtime_host.drivers.native.profile import DRIVER_ID, EffortMap
 from runtime_host.errors import AgentClosedError, AgentRuntimeError, AgentSessionRecoveryError
 from runtime_host.events import DriverEvent
 from runtime_host.loop.model_apis.pieces import ChatRequest, ModelFault
+from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.results import DriverResult
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ class NativeDriver:
             if self._closed:
                 raise AgentClosedError("native.agent is closed.")
             if self._api is None:
-                module = await asyncio.to_thread(
-                    importlib.import_module, "runtime_host.loop.model_apis.chat_completions"
+                module = await in_own_thread(
+                    lambda: importlib.import_module("runtime_host.loop.model_apis.chat_completions"), "import openai"
                 )
                 api: ChatCompletionsApi = module.ChatCompletionsApi(self._timeouts)
                 self._api = api

@@ -219,7 +219,7 @@ def _words(fault: ModelFault, connector: Connector, model: str) -> tuple[str, st
             False,
         ),
         FaultKind.NOT_FOUND: (
-            f"{server} knows nothing at {connector.base_url} (404).",
+            f"{server} knows nothing at {connector.base_url or 'its own address'} (404).",
             "Check the address of the connector; many end in /v1.",
             False,
         ),

@@ -29,6 +29,7 @@ from runtime_host.connectors.transport import (
 from runtime_host.loop.model_apis.chat_frames import FrameReader, refusal_fault, refuses_stream_options
 from runtime_host.loop.model_apis.pieces import ChatRequest, FaultKind, Finished, ModelFault, Piece, TlsReason
 from runtime_host.loop.model_apis.sse import EventDecoder, EventTooLargeError, ServerEvent
+from runtime_host.loop.own_thread import in_own_thread
 
 NOT_THE_KEY = "held-by-the-transport"
 """What the SDK is told instead of the key, which the transport puts in."""
@@ -67,6 +68,8 @@ class ChatCompletionsApi:
                 timeout=http_client.timeout,
                 http_client=http_client,
             )
+            # For a header that is not sent anyway it would start a thread to ask what system this is.
+            client._platform = "Unknown"
             async with aclosing(self._stream(client, access.base_url, request)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -87,7 +90,7 @@ class ChatCompletionsApi:
             return open_connections(uds_path=access.uds_path)
         connections = self._connections.get(access.base_url)
         if connections is None:
-            opened = await asyncio.to_thread(open_connections)
+            opened = await in_own_thread(open_connections, "read certificates")
             connections = self._connections.setdefault(access.base_url, opened)
         return connections
 

@@ -1,0 +1,164 @@
+"""Streams and refusals of chat-completions servers, read without trust."""
+
+import contextlib
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime_host.loop.model_apis.chat_frames import FrameReader, refusal_fault
+from runtime_host.loop.model_apis.pieces import (
+    EndReason,
+    FaultKind,
+    Finished,
+    ModelFault,
+    ReasoningPiece,
+    TextPiece,
+    UsageReport,
+)
+from runtime_host.loop.model_apis.sse import EventDecoder, EventTooLargeError, ServerEvent
+
+STREAM = (
+    b": hello\r\nevent: ping\r\ndata: 1\r\n\r\n"
+    b"data: two\ndata: lines\nid: 7\nretry: 3\nunknown: x\n\n"
+    b"data:no-space\rdata\r\revent: nothing\n\n"
+    b"data: \xc3\xa9\n\n"
+    b"data: never closed\n"
+)
+EVENTS = [
+    ServerEvent("ping", b"1"),
+    ServerEvent("", b"two\nlines"),
+    ServerEvent("", b"no-space\n"),
+    ServerEvent("", "é".encode()),
+]
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["choices", "delta", "content", "index", "usage", "error", "finish_reason", "reasoning", "x"]),
+        inner,
+        max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=20))
+def test_events_are_the_same_however_the_bytes_come(at: list[int]) -> None:
+    decoder, edges = EventDecoder(), sorted({0, len(STREAM), *at})
+    events = []
+    for start, end in zip(edges, edges[1:], strict=False):  # noqa: RUF007 - pairs of a short list
+        events += decoder.feed(STREAM[start:end])
+    assert events == EVENTS
+
+
+def test_an_event_beyond_the_bound_is_refused_early() -> None:
+    decoder = EventDecoder(max_event_bytes=100)
+    assert decoder.feed(b"data: " + b"x" * 80 + b"\n\n") == [ServerEvent("", b"x" * 80)]
+    decoder.feed(b": comment\n" * 1000)
+    decoder.feed(b"data: xxxxxxx\n" * 7)
+    with pytest.raises(EventTooLargeError):
+        decoder.feed(b"data: xxxxxxx\n")
+
+
+def frame(**choice: Any) -> bytes:
+    return json.dumps({"choices": [{"index": 0, **choice}]}).encode()
+
+
+def test_pieces_of_a_frame() -> None:
+    reader = FrameReader()
+    assert reader.read(frame(delta={"reasoning_content": "r", "reasoning": "r", "content": "t"})) == [
+        ReasoningPiece("r"),
+        TextPiece("t"),
+    ]
+    assert reader.read(frame(delta={"content": [{"type": "text", "text": "a"}, {"type": "image"}]})) == [TextPiece("a")]
+    assert reader.read(frame(delta={}, finish_reason="length")) == [Finished(EndReason.LENGTH)]
+    assert reader.read(frame(delta={}, finish_reason="STOP")) == [Finished(EndReason.STOP)]
+    assert reader.read(frame(delta={}, finish_reason="\x1b[31m")) == [Finished(EndReason.UNKNOWN)]
+
+
+def test_usage_that_comes_with_every_frame_is_reported_when_it_changes() -> None:
+    reader = FrameReader()
+    [first] = reader.read(b'{"usage": {"prompt_tokens": 3}}')
+    assert isinstance(first, UsageReport)
+    assert (first.usage.input_tokens, first.usage.output_tokens) == (3, None)
+    assert reader.read(b'{"usage": {"prompt_tokens": 3}}') == []
+    assert len(reader.read(b'{"usage": {"prompt_tokens": 3, "completion_tokens": 1}}')) == 1
+
+
+@given(json_values)
+def test_no_shape_of_json_breaks_the_reader(value: Any) -> None:
+    data = json.dumps(value).encode()
+    if not isinstance(value, dict) or value.get("error"):
+        with pytest.raises(ModelFault):
+            FrameReader().read(data)
+        return
+    for piece in FrameReader().read(data):
+        if isinstance(piece, TextPiece | ReasoningPiece):
+            assert piece.text.encode("utf-8")
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_reader(data: bytes) -> None:
+    with contextlib.suppress(ModelFault):  # the one way it may fail
+        FrameReader().read(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"[", b"7", b'"x"', b"[" * 200_000, b'{"a":' * 100_000])
+def test_what_is_no_object_is_malformed(data: bytes) -> None:
+    with pytest.raises(ModelFault) as fault:
+        FrameReader().read(data)
+    assert fault.value.kind is FaultKind.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "kind"),
+    [
+        (400, {"code": "context_length_exceeded"}, FaultKind.CONTEXT_TOO_LONG),
+        (400, {"code": 400, "type": "exceed_context_size_error", "n_ctx": 2048}, FaultKind.CONTEXT_TOO_LONG),
+        (400, {"message": "the request exceeds the available context size"}, FaultKind.CONTEXT_TOO_LONG),
+        (400, {"code": "model_not_found"}, FaultKind.MODEL_UNKNOWN),
+        (400, {"code": "content_policy_violation"}, FaultKind.CONTENT_FILTERED),
+        (400, "a sentence", FaultKind.REQUEST_REFUSED),
+        (404, {"message": "model 'x' not found, try pulling it first"}, FaultKind.MODEL_UNKNOWN),
+        (404, {"message": "no such page"}, FaultKind.NOT_FOUND),
+        (413, None, FaultKind.CONTEXT_TOO_LONG),
+        (418, None, FaultKind.REQUEST_REFUSED),
+        (429, {"code": "billing_hard_limit_reached"}, FaultKind.QUOTA_EXHAUSTED),
+        (429, {"type": "tokens", "code": "rate_limit_exceeded"}, FaultKind.RATE_LIMITED),
+        (408, None, FaultKind.UNAVAILABLE),
+        (500, {"type": "exceed_context_size_error"}, FaultKind.CONTEXT_TOO_LONG),
+        (599, [1], FaultKind.UNAVAILABLE),
+        (302, None, FaultKind.REDIRECTED),
+    ],
+)
+def test_refusals_by_status_and_code(status: int, error: Any, kind: FaultKind) -> None:
+    fault = refusal_fault(status, {}, json.dumps({"error": error}).encode())
+    assert (fault.kind, fault.http_status) == (kind, status)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b"[1]", b"null", b"[" * 60_000])
+def test_a_refusal_with_any_body_is_told_by_its_status(body: bytes) -> None:
+    assert refusal_fault(401, {}, body).kind is FaultKind.KEY_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait_s"),
+    [
+        ({"retry-after": "20"}, 20.0),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after": "Mon, 01 Jan 2029 00:00:30 GMT"}, 30.0),
+        ({"retry-after": "Mon, 01 Jan 2024 00:00:00 GMT"}, 0.0),
+        ({"retry-after": "99999999999"}, 7 * 24 * 3600.0),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "1e9"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_how_long_a_server_asks_to_wait(headers: dict[str, str], wait_s: float | None) -> None:
+    now = datetime(2029, 1, 1, tzinfo=UTC)
+    assert refusal_fault(429, headers, b"", now=now).retry_after_s == wait_s
