@@ -46,7 +46,7 @@ class Host:
         self.ended = asyncio.Event()
         self._stack = AsyncExitStack()
         self.window: Window | None = None
-        self.opened_ms = 0
+        self._choosing_picture = asyncio.Lock()
 
     async def __aenter__(self) -> "Host":
         try:
@@ -120,6 +120,15 @@ class Host:
             self.window.channel.tell(dto.Raise(token=sanitize.line(token)))
         else:
             self.open_window()
+
+    async def trusted(self) -> Dialogs:
+        """The dialogs; ahead of the very first one the person chooses the picture that marks all of them."""
+        async with self._choosing_picture:
+            if self.settings.picture_word is None:
+                word = await self.dialogs.choose_picture_word()
+                if word is not None:
+                    await self.settings.set_picture_word(word)
+        return self.dialogs
 
     async def list_models(self, connector: Connector) -> tuple[str, ...]:
         """The models that a connector's server lists, though the connector is not kept yet."""

@@ -21,10 +21,11 @@ log = logging.getLogger("remuda.connectors")
 
 async def enter_connector(host: "Host") -> Connector | None:
     """Ask for a connector until one could be kept or the person gave up; the one that was kept."""
+    dialogs = await host.trusted()
     prefill = None
     problem = ""
     while True:
-        entry = await host.dialogs.ask_connector(
+        entry = await dialogs.ask_connector(
             prefill, problem or None, taken=tuple(connector.name for connector in host.connectors)
         )
         if entry is None:

@@ -322,7 +322,7 @@ class WindowDesk:
         if row is None:
             return dto.Outcome(request=command.request, status="stale", code="STALE", text="It is gone already.")
         running = self._host.conversations.live_run(name) is not None
-        confirmed = await self._host.dialogs.confirm(
+        confirmed = await (await self._host.trusted()).confirm(
             DeleteConfirmation(title=sanitize.line(row.record.title), running=running)
         )
         if not confirmed:
@@ -335,7 +335,7 @@ class WindowDesk:
         found = next((c for c in self._host.connectors if connector_id(c.name) == command.connector), None)
         if found is None:
             return dto.Outcome(request=command.request, status="stale", code="STALE", text="It is gone already.")
-        confirmed = await self._host.dialogs.confirm(
+        confirmed = await (await self._host.trusted()).confirm(
             RemoveConnector(name=sanitize.line(found.name), address=sanitize.line(found.base_url))
         )
         if not confirmed:
