@@ -101,12 +101,15 @@ class NativeDriver:
             if self._closed:
                 raise AgentClosedError("native.agent is closed.")
             if self._api is None:
-                module = await in_own_thread(
-                    lambda: importlib.import_module("runtime_host.loop.model_apis.chat_completions"), "import openai"
-                )
-                api: ChatCompletionsApi = module.ChatCompletionsApi(self._timeouts)
-                self._api = api
+                self._api = await in_own_thread(self._load, "load openai")
             return self._api
+
+    def _load(self) -> "ChatCompletionsApi":
+        # By name, so that neither this module nor a type checker's import brings the SDK in.
+        module = importlib.import_module("runtime_host.loop.model_apis.chat_completions")
+        module.rehearse()
+        api: ChatCompletionsApi = module.ChatCompletionsApi(self._timeouts)
+        return api
 
 
 class NativeSession:

@@ -15,6 +15,7 @@ import ssl
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
+import anyio.lowlevel
 import httpx2
 import openai
 
@@ -61,15 +62,7 @@ class ChatCompletionsApi:
             connections, base_url=access.base_url, secret_headers=secret_headers, timeouts=self._timeouts
         )
         try:
-            client = openai.AsyncOpenAI(
-                api_key=NOT_THE_KEY,
-                base_url=access.base_url,
-                max_retries=0,
-                timeout=http_client.timeout,
-                http_client=http_client,
-            )
-            # For a header that is not sent anyway it would start a thread to ask what system this is.
-            client._platform = "Unknown"
+            client = _sdk_client(http_client, access.base_url)
             async with aclosing(self._stream(client, access.base_url, request)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -127,6 +120,35 @@ class ChatCompletionsApi:
                 fault = ModelFault(FaultKind.MALFORMED)
             # Outside of the except blocks, so that no exception that holds the server's words hangs on it.
             raise fault
+
+
+def rehearse() -> None:
+    """Load what the SDK and the HTTP stack put off until their first request. For the thread that imports this."""
+    open_connections(uds_path="unused")
+    asyncio.run(_rehearsal())
+
+
+async def _rehearsal() -> None:
+    async def answer(_: httpx2.Request) -> httpx2.Response:
+        await anyio.lowlevel.checkpoint()
+        frame = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=frame)
+
+    base_url = "http://localhost/v1"
+    http_client = scoped_client(httpx2.MockTransport(answer), base_url=base_url, secret_headers={}, timeouts=Timeouts())
+    async with http_client:
+        client = _sdk_client(http_client, base_url)
+        async for _ in ChatCompletionsApi()._stream(client, base_url, ChatRequest("none", [])):
+            pass
+
+
+def _sdk_client(http_client: httpx2.AsyncClient, base_url: str) -> openai.AsyncOpenAI:
+    client = openai.AsyncOpenAI(
+        api_key=NOT_THE_KEY, base_url=base_url, max_retries=0, timeout=http_client.timeout, http_client=http_client
+    )
+    # For a header that is not sent anyway it would start a thread to ask what system this is.
+    client._platform = "Unknown"
+    return client
 
 
 async def _read(response: httpx2.Response) -> AsyncGenerator[Piece, None]:

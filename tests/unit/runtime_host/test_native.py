@@ -217,10 +217,11 @@ async def test_it_meets_the_driver_protocol(chat_server: ChatServer) -> None:
 
 LAZY = """
 import asyncio, sys
-from tests.loopback.native import driver_for, registry_for, options_for, DEFINITION
+from tests.loopback.chat_server import ChatServer
+from tests.loopback.native import DEFINITION, driver_for, options_for, outcome, registry_for, start, turn_for
 
 async def main():
-    async with driver_for(registry_for("https://models.example/v1")) as driver:
+    async with ChatServer() as server, driver_for(registry_for(server.base_url)) as driver:
         await driver.inspect(DEFINITION, options_for())
         before = sorted({"openai", "anthropic"} & set(sys.modules))
         beats = 0
@@ -228,7 +229,9 @@ async def main():
         while not loading.done():
             await asyncio.sleep(0.001)
             beats += 1
-        print([before, beats, "openai" in sys.modules])
+        loaded = set(sys.modules)
+        came = await outcome(await start(driver, turn_for()))
+        print([before, beats, "openai" in loaded, sorted(set(sys.modules) - loaded), came.result.status])
 
 asyncio.run(main())
 """
@@ -236,10 +239,12 @@ asyncio.run(main())
 
 def test_the_sdk_is_loaded_on_first_use_and_beside_the_event_loop() -> None:
     printed = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, timeout=60, check=True)
-    before, beats, after = ast.literal_eval(printed.stdout)
+    before, beats, after, by_the_request, status = ast.literal_eval(printed.stdout)
     assert before == []
     assert after is True
     assert beats >= 5  # in one piece on the loop it would be none
+    assert by_the_request == []
+    assert status == "completed"
 
 
 def test_the_harness_itself_loads_no_http_and_no_sdk() -> None:
