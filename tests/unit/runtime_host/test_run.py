@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 
 from runtime_host.definitions import Observation
-from runtime_host.drivers.base import Turn
 from runtime_host.errors import (
     AgentEventHistoryExpiredError,
     AgentNativeExecutionError,
