@@ -142,7 +142,7 @@ class WindowDesk:
         self._last_selected = conversation_id
         ending = await conversations.ending(conversation_id) if conversation_id else None
         total = (await conversations.items(conversation_id, 0, 1, 1))[0] if conversation_id else 0
-        choice, effort = conversations.choice_of(row.record) if row else self._choice_for_new()
+        choice, effort = conversations.choice_of(row.record) if row else await self._choice_for_new()
         draft = sanitize.text(await conversations.draft(conversation_id))
         first, *rest = sanitize.pieces(draft)
         selected = dto.Selected(
@@ -218,8 +218,14 @@ class WindowDesk:
         """A new conversation starts with the default choice again."""
         self._new_choice = None
 
-    def _choice_for_new(self) -> tuple[Choice | None, str]:
+    async def _choice_for_new(self) -> tuple[Choice | None, str]:
+        """What the next new conversation goes to; nothing yet on the first-run page."""
         book = self._host.choices()
+        if not self._host.settings.welcomed:
+            known = any(True for _ in self._host.connectors)
+            if not known and (await self._host.conversations.rows("", 0, 1))[0] == 0:
+                return None, ""
+            await self._host.settings.set_welcomed()
         if self._new_choice is not None:
             chosen = book.get(self._new_choice[0])
             if chosen is not None:
@@ -269,7 +275,7 @@ class WindowDesk:
     async def _current_choice(self, conversation_id: str | None) -> tuple[Choice, str]:
         choice: Choice | None
         if conversation_id is None:
-            choice, effort = self._choice_for_new()
+            choice, effort = await self._choice_for_new()
         else:
             row = await self._host.conversations.row(conversation_id)
             choice, effort = self._host.conversations.choice_of(row.record) if row else (None, "")
@@ -311,6 +317,7 @@ class WindowDesk:
         conversation_id = authority.binding.conversation_id
         if conversation_id is None:
             self._new_choice = (choice.choice_id, command.effort)
+            await self._host.settings.set_welcomed()
         else:
             await self._host.conversations.rebind(conversation_id, choice, command.effort)
         authority.moved()
@@ -404,6 +411,7 @@ def _choice(choice: Choice) -> dto.Choice:
         bills=choice.bills,
         note=sanitize.sentence(choice.note),
         available=choice.available,
+        builtin=choice.vendor == "builtin",
     )
 
 

@@ -11,6 +11,10 @@ from desktop.profile_store import ProfileStore
 from ui.wire.dto import Theme
 
 
+_Name = Literal["theme", "picture_word", "profile_uuid", "require_walls", "welcomed"]
+_NAMES: tuple[_Name, ...] = get_args(_Name)
+
+
 class Settings:
     """Settings, read once and written through."""
 
@@ -20,17 +24,17 @@ class Settings:
         self.picture_word: str | None = None
         self.profile_uuid = ""
         self.require_walls = False
+        self.welcomed = False
 
     async def load(self) -> None:
         """Read all settings; a new profile gets its uuid, which keyring entries and agent files carry."""
-        values = await self._store.read(
-            lambda tx: {name: tx.setting(name) for name in ("theme", "picture_word", "profile_uuid", "require_walls")}
-        )
+        values = await self._store.read(lambda tx: {name: tx.setting(name) for name in _NAMES})
         if values["theme"] in get_args(Theme):
             self.theme = values["theme"]
         if isinstance(values["picture_word"], str):
             self.picture_word = values["picture_word"]
         self.require_walls = values["require_walls"] is True
+        self.welcomed = values["welcomed"] is True
         if isinstance(values["profile_uuid"], str) and values["profile_uuid"]:
             self.profile_uuid = values["profile_uuid"]
         else:
@@ -45,10 +49,16 @@ class Settings:
         self.picture_word = word
         await self._put("picture_word", word)
 
+    async def set_welcomed(self) -> None:
+        """The person has been past the first-run page."""
+        if not self.welcomed:
+            self.welcomed = True
+            await self._put("welcomed", True)
+
     async def set_require_walls(self, required: bool) -> None:
         """Whether a window without walls is refused instead of shown with a banner."""
         self.require_walls = required
         await self._put("require_walls", required)
 
-    async def _put(self, name: Literal["theme", "picture_word", "profile_uuid", "require_walls"], value: object) -> None:
+    async def _put(self, name: _Name, value: object) -> None:
         await self._store.transact(lambda tx: tx.put_setting(name, value))
