@@ -380,7 +380,8 @@ def bubblewrap_arguments(setting: _Setting, signal_end: int) -> list[str]:
     if os.geteuid() == 0 and not setting.unprivileged:
         # Still root outside, as the interpreter is readable for root only; without capabilities, and not called so.
         arguments += ["--uid", "65534", "--gid", "65534"]
-    arguments += ["--hostname", "renderer", "--ro-bind", "/usr", "/usr"]
+    # No host name of its own: window managers would show it as the name of another machine in the title.
+    arguments += ["--ro-bind", "/usr", "/usr"]
     for name in ("lib", "lib32", "lib64", "libx32", "bin", "sbin"):
         arguments += _system_folder(name)
     arguments += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 (its own, empty)
