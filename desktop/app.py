@@ -19,8 +19,8 @@ from desktop.connectors import Connectors
 from desktop.control import ControlServer
 from desktop.conversations import Conversations
 from desktop.credentials import Credentials
-from desktop.dialogs import Dialogs
 from desktop.desk import WindowDesk
+from desktop.dialogs import Dialogs
 from desktop.host_lock import HostLock
 from desktop.isolation import Launch, launch_dialog
 from desktop.local_model import BuiltinModel, available

@@ -8,8 +8,10 @@ are looked up here and never taken from it.
 import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from runtime_host.connectors.base import BUILTIN_CONNECTOR, Connector
+from runtime_host.connectors.base_url import is_loopback
 from runtime_host.definitions import ExecutionBinding, ReasoningConfig
 
 NATIVE = "native.agent"
@@ -17,12 +19,19 @@ HARNESS_NAMES = {NATIVE: "Remuda"}
 
 
 class Choice(NamedTuple):
-    """A harness with a connector and a model."""
+    """A harness with a connector and a model.
+
+    Attributes:
+        here: the model runs on this computer.
+        keyed: a key of the person goes with each message.
+    """
 
     driver: str
     connector: str
     model: str
     vendor: str
+    here: bool = False
+    keyed: bool = False
     efforts: tuple[str, ...] = ()
     available: bool = True
     unavailable_because: str = ""
@@ -39,7 +48,7 @@ class Choice(NamedTuple):
 
     @property
     def runs(self) -> str:
-        return "on this computer" if self.vendor == "builtin" else "on this computer, its model at the server"
+        return "on this computer" if self.here else "at the provider"
 
     @property
     def touches(self) -> str:
@@ -47,7 +56,7 @@ class Choice(NamedTuple):
 
     @property
     def bills(self) -> str:
-        return "nobody" if self.vendor == "builtin" else "your key"
+        return "your key" if self.keyed else "nobody"
 
     @property
     def note(self) -> str:
@@ -75,6 +84,18 @@ class Choice(NamedTuple):
         return {"driver": self.driver, "connector": self.connector, "model": self.model, "effort": effort}
 
 
+def native_choice(connector: Connector, model: str) -> Choice:
+    """The native harness with a model of a connector."""
+    return Choice(
+        NATIVE,
+        connector.name,
+        model,
+        connector.vendor,
+        here=is_loopback(urlsplit(connector.base_url).hostname or ""),
+        keyed=connector.secret is not None,
+    )
+
+
 class ChoiceBook:
     """All choices there are now, by id and in the order they are offered."""
 
@@ -83,7 +104,7 @@ class ChoiceBook:
         self._choices: dict[str, Choice] = {}
         for connector in connectors:
             for model in connector.models:
-                self._add(Choice(NATIVE, connector.name, model, connector.vendor))
+                self._add(native_choice(connector, model))
         for model in BUILTIN_CONNECTOR.models:
             self._add(
                 Choice(
@@ -91,6 +112,7 @@ class ChoiceBook:
                     BUILTIN_CONNECTOR.name,
                     model,
                     BUILTIN_CONNECTOR.vendor,
+                    here=True,
                     available=builtin_missing is None,
                     unavailable_because=builtin_missing or "",
                 )

@@ -152,7 +152,7 @@ async def ask(
     """
     try:
         reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(str(path), limit=ORDER_BYTES), timeout=5.0)
-    except (OSError, asyncio.TimeoutError) as fault:
+    except (TimeoutError, OSError) as fault:
         raise HostSilentError(str(fault)) from fault
     passing: asyncio.Future[None] | None = None
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from desktop import sanitize
-from desktop.choices import Choice
+from desktop.choices import NATIVE, Choice, native_choice
 from desktop.local_model import available
 from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError, ConnectorError
@@ -254,9 +254,9 @@ class Operations:
         if fitting:
             return next((choice for choice in fitting if choice.available), fitting[0]), effort
         found = self._host.connectors.find(str(connector)) if connector else None
-        if found is not None and model and (not harness or harness == "native.agent"):
+        if found is not None and model and (not harness or harness == NATIVE):
             # A model the connector did not list may still be there: its server decides.
-            return Choice("native.agent", found.name, str(model), found.vendor), effort
+            return native_choice(found, str(model)), effort
         asked = " ".join(
             f"--{key} {value}"
             for key, value in (("harness", harness), ("connector", connector), ("model", model))

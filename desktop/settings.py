@@ -10,7 +10,6 @@ from typing import Literal, get_args
 from desktop.profile_store import ProfileStore
 from ui.wire.dto import Theme
 
-
 _Name = Literal["theme", "picture_word", "profile_uuid", "require_walls", "welcomed"]
 _NAMES: tuple[_Name, ...] = get_args(_Name)
 

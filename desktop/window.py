@@ -100,7 +100,7 @@ class Window:
         try:
             await asyncio.wait_for(channel.settled.wait(), HELLO_PATIENCE_S)
             await channel.closed.wait()
-        except asyncio.TimeoutError:
+        except TimeoutError:
             silent = True
         finally:
             await channel.aclose()
