@@ -141,9 +141,12 @@ def inspection(connector: Connector, model: str, efforts: EffortMap) -> DriverIn
         "run.cancel": Capability(support="native"),
         "run.structured_output": _no("not carried by this harness"),
         "run.model_override": Capability(support="native"),
-        "run.reasoning_override": Capability(support="native", reason="efforts: " + ", ".join(verified))
-        if verified
-        else _no("no reasoning effort is verified for this model"),
+        "run.reasoning_override": _no("this model does not reason")
+        if no_reasoning
+        else Capability(
+            support="native",
+            reason="efforts: " + ", ".join(verified) if verified else "no effort is verified for this model",
+        ),
         "event.live": Capability(support="native"),
         "event.message": Capability(support="native"),
         "event.reasoning": _no("this model does not reason")

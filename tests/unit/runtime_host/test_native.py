@@ -145,11 +145,11 @@ async def test_inspection_tells_what_it_can_and_who_enforces() -> None:
         known = await driver.inspect(DEFINITION, options_for(model="gpt-6-sol", reasoning=effort("high")))
     assert unknown.driver_id == "native.agent"
     assert unknown.capabilities["run.cancel"].support == "native"
-    assert unknown.capabilities["run.reasoning_override"].support == "unsupported"
+    assert unknown.capabilities["run.reasoning_override"].reason == "no effort is verified for this model"
     assert known.capabilities["run.reasoning_override"].support == "native"
     assert "xhigh" in (known.capabilities["run.reasoning_override"].reason or "")
     assert {name for name, each in unknown.capabilities.items() if each.support == "native"} == {
-        "session.continue", "session.restore", "run.cancel", "run.model_override",
+        "session.continue", "session.restore", "run.cancel", "run.model_override", "run.reasoning_override",
         "event.live", "event.message", "event.reasoning",
     }  # fmt: skip
     assert set(unknown.enforcement) == {
@@ -295,6 +295,7 @@ async def test_the_builtin_server_has_only_its_own_models() -> None:
     async with driver_for(registry) as driver:
         inspected = await driver.inspect(DEFINITION, options_for("builtin", SMOLLM2.id))
         assert inspected.capabilities["event.reasoning"].support == "unsupported"
+        assert inspected.capabilities["run.reasoning_override"].support == "unsupported"
         with pytest.raises(AgentDriverConfigurationError, match="no model gpt-6-sol"):
             await driver.inspect(DEFINITION, options_for("builtin", "gpt-6-sol"))
 

@@ -1,0 +1,116 @@
+"""`native.agent` in the runtime over a real file: several turns, faults, and a key that is nowhere afterwards."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from runtime_host.definitions import ReasoningConfig
+from runtime_host.drivers.native import NativeDriver
+from runtime_host.errors import AgentDriverConfigurationError
+from runtime_host.results import AgentResult
+from runtime_host.runtime import AgentRuntime, LocalBackend
+from runtime_host.session import Session
+from runtime_host.storage.base import AgentStore
+from runtime_host.storage.sqlite import open_agent_store
+from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_REPLY, ChatServer
+from tests.loopback.fixtures import chat_server
+from tests.loopback.native import DEFINITION, QUICK, options_for, registry_for
+
+__all__ = ["chat_server"]
+
+
+@asynccontextmanager
+async def session_on(server: ChatServer, folder: Path) -> AsyncIterator[Session]:
+    registry = registry_for(server.base_url)
+    store = await open_agent_store(folder / "agent.sqlite3", profile="personal", agent=DEFINITION.id)
+
+    async def storage(_: str) -> AgentStore:
+        return store
+
+    driver = NativeDriver(registry, timeouts=QUICK)
+    backend = LocalBackend(drivers=[driver], storage=storage, connectors=registry)
+    try:
+        async with AgentRuntime(backend) as runtime:
+            yield await runtime.create_agent(DEFINITION).open_session(options_for())
+    finally:
+        await store.close()
+
+
+def files_with(secret: str, folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+
+
+async def published(session: Session, text: str) -> tuple[str, AgentResult]:
+    """All events of one run as JSON, and its result."""
+    async with asyncio.timeout(20):
+        run = await session.run(text)
+        events = [event async for event in run.events()]
+        result = await run.result()
+    assert events[0].type == "run.started"
+    assert events[-1].type == "run.finished"
+    return json.dumps([event.model_dump(mode="json") for event in events]), result
+
+
+async def test_a_conversation_of_several_turns(chat_server: ChatServer, tmp_path: Path) -> None:
+    async with session_on(chat_server, tmp_path) as session:
+        await published(session, "Hello")
+        chat_server.behaviour = "500"
+        _, failed = await published(session, "This one fails.")
+        chat_server.behaviour = "ok"
+        _, result = await published(session, "And now?")
+    assert (failed.status, result.status, result.output_text) == ("failed", "completed", DEFAULT_REPLY)
+    assert [(each["role"], each["content"]) for each in chat_server.requests[-1].json()["messages"]] == [
+        ("system", "Answer in one sentence."),
+        ("user", "Hello"),
+        ("assistant", DEFAULT_REPLY),
+        ("user", "This one fails.\n\nAnd now?"),
+    ]
+
+
+@pytest.mark.parametrize("behaviour", ["ok", "401-echo", "echo-in-text", "error-frame", "cut-after-text"])
+async def test_the_key_is_in_no_event_result_file_or_log_of_ours(
+    behaviour: str, chat_server: ChatServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat_server.behaviour = behaviour
+    with caplog.at_level(logging.DEBUG):
+        async with session_on(chat_server, tmp_path) as session:
+            events, result = await published(session, "What is the capital of France?")
+    assert DEFAULT_KEY not in events
+    assert DEFAULT_KEY not in result.model_dump_json()
+    assert "Bearer sk-" not in events
+    assert files_with("What is the capital of France?", tmp_path)  # so the search finds what is there
+    assert files_with(DEFAULT_KEY, tmp_path) == []
+    ours = [record for record in caplog.records if record.name.startswith(("runtime_host", "openai", "httpx2"))]
+    assert ours
+    assert not any(DEFAULT_KEY in record.getMessage() for record in ours)
+    if behaviour == "echo-in-text":
+        assert result.output_text == "Your header was Bearer [redacted], I think."
+
+
+async def test_stop_keeps_what_had_come(chat_server: ChatServer, tmp_path: Path) -> None:
+    chat_server.behaviour = "silent-after-text"
+    async with session_on(chat_server, tmp_path) as session, asyncio.timeout(20):
+        run = await session.run("Go on")
+        async for event in run.events():
+            if event.type == "agent.message.delta" and event.data["text"].endswith(" of"):
+                await run.cancel()
+        result = await run.result()
+    assert (result.status, result.output_text) == ("cancelled", "The capital of")
+
+
+async def test_an_effort_nobody_verified_sends_nothing(chat_server: ChatServer, tmp_path: Path) -> None:
+    reasoning = ReasoningConfig(effort="high")
+    async with session_on(chat_server, tmp_path) as session:
+        try:
+            run = await session.run("Think", reasoning=reasoning)
+            result = await run.result()
+            code, message = (result.error.code, result.error.message) if result.error else ("", "")
+        except AgentDriverConfigurationError as refused:
+            code, message = refused.error_code, refused.message
+    assert (code, "is not known" in message) == ("AGENT_DRIVER_CONFIGURATION", True)
+    assert chat_server.requests == []
