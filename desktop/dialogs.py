@@ -159,6 +159,7 @@ class Dialogs:
         self._queue: deque[_Pending] = deque()
         self._server: asyncio.Task[None] | None = None
         self._desk: _Desk | None = None
+        self._ending: set[asyncio.Task[None]] = set()
         self._last_question = 0
         self._closed = False
 
@@ -216,6 +217,7 @@ class Dialogs:
         if self._server is not None:
             self._server.cancel()
             await asyncio.gather(self._server, return_exceptions=True)
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     # -------------------------------------------------------------------------------- the queue
 
@@ -241,11 +243,18 @@ class Dialogs:
         try:
             while self._queue:
                 pending = self._queue[0]
-                if not pending.future.done():
-                    _settle(pending, await self._serve_one(pending))
-                # A closing of the whole may have emptied it meanwhile.
-                if self._queue and self._queue[0] is pending:
-                    self._queue.popleft()
+                answer = None
+                try:
+                    if not pending.future.done():
+                        answer = await self._serve_one(pending)
+                except Exception:
+                    log.exception("a dialog could not be served")
+                finally:
+                    # Whatever happened: who asked is answered, if only with no.
+                    _settle(pending, answer)
+                    # (A closing of the whole may have emptied the queue meanwhile.)
+                    if self._queue and self._queue[0] is pending:
+                        self._queue.popleft()
         finally:
             self._server = None
             await self._end_desk()
@@ -253,25 +262,23 @@ class Dialogs:
     async def _serve_one(self, pending: _Pending) -> "wire.DialogToHost | None":
         secret = pending.kind == "connector"
         work = asyncio.ensure_future(self._put(pending, alone=secret))
+        # Whoever asked may give up: then the question leaves the screen.
+        both: list[asyncio.Future[Any]] = [work, pending.future]
+        answer: wire.DialogToHost | None = None
         try:
-            # Whoever asked may give up: then the question leaves the screen.
-            both: list[asyncio.Future[Any]] = [work, pending.future]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                await self._end_desk()
-                return None
-            return work.result()
+            if work.done():
+                answer = work.result()
         except _Gone as gone:
             log.warning("a dialog ended without an answer: %s", gone)
-            await self._end_desk()
             self._tell(gone)
-            return None
         finally:
-            if not work.done():
-                work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
-            if secret:
+            # Nothing reads from the channel any more when it is closed.
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            if answer is None or secret:
                 await self._end_desk()
+        return answer
 
     async def _put(self, pending: _Pending, *, alone: bool) -> wire.DialogToHost:
         if self._desk is not None and (alone or not self._desk.alive):
@@ -293,7 +300,11 @@ class Dialogs:
     async def _end_desk(self) -> None:
         desk, self._desk = self._desk, None
         if desk is not None:
-            await asyncio.shield(asyncio.ensure_future(desk.end()))
+            # Ended whole, whoever is cancelled meanwhile.
+            ending = asyncio.create_task(desk.end(), name="dialog-end")
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            await asyncio.shield(ending)
 
     def _tell(self, gone: _Gone) -> None:
         if self._on_failure is None:

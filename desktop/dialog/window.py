@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from PySide6.QtCore import Property, QObject, QSocketNotifier, Qt, QUrl, Signal, Slot
-from PySide6.QtGui import QFontDatabase, QGuiApplication
+from PySide6.QtCore import Property, QEvent, QObject, QSocketNotifier, Qt, QUrl, Signal, Slot
+from PySide6.QtGui import QFontDatabase, QGuiApplication, QKeyEvent
 from PySide6.QtQml import QQmlApplicationEngine
 from PySide6.QtQuick import QQuickWindow
 
@@ -197,6 +197,28 @@ class Desk(QObject):
             QGuiApplication.quit()
 
 
+class HeldKeys(QObject):
+    """Drops what a key that is held down repeats, so that no answer is given by a key pressed before the window came.
+
+    X11 repeats a key as release and press at the same time; only mostly are they marked as repeats.
+    """
+
+    _KEYS = frozenset([Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space])
+    _NEW_PRESS_MS = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._released_ms = -1_000
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if not isinstance(event, QKeyEvent) or event.key() not in self._KEYS:
+            return False
+        if event.type() == QEvent.Type.KeyRelease:
+            self._released_ms = event.timestamp()
+            return event.isAutoRepeat()
+        return event.isAutoRepeat() or event.timestamp() - self._released_ms < self._NEW_PRESS_MS
+
+
 class Line:
     """The channel, once Qt runs: nothing is read from it before the walls stand."""
 
@@ -267,6 +289,8 @@ def run(
         line.send(wire.Trouble(code="DIALOG_BROKEN", text="The dialog could not be drawn."))
         return 1
     window = roots[0]
+    held_keys = HeldKeys()
+    window.installEventFilter(held_keys)
     walls: list[wire.Wall] = []
 
     def painted() -> None:

@@ -73,11 +73,6 @@ Column {
             Accessible.name: field.label
             Accessible.description: field.sentence
             Accessible.passwordEdit: field.secret
-            Keys.onPressed: (event) => {
-                // A held Enter goes through one field, not through the form.
-                if ((event.key === Qt.Key_Return || event.key === Qt.Key_Enter) && event.isAutoRepeat)
-                    event.accepted = true
-            }
             Plain {
                 look: field.look
                 width: parent.width

@@ -61,7 +61,7 @@ FocusScope {
                             tiles.itemAt(next).forceActiveFocus()
                             event.accepted = true
                         } else if (event.key === Qt.Key_Return || event.key === Qt.Key_Enter || event.key === Qt.Key_Space) {
-                            if (!event.isAutoRepeat && page.armed) page.picked = index
+                            if (page.armed) page.picked = index
                             event.accepted = true
                         }
                     }

@@ -25,7 +25,7 @@ Item {
         if (event.key !== Qt.Key_Return && event.key !== Qt.Key_Enter && event.key !== Qt.Key_Space)
             return
         event.accepted = true
-        if (!event.isAutoRepeat && press.hot)
+        if (press.hot)
             press.pressed()
     }
 

@@ -21,8 +21,7 @@ Item {
         if (event.key !== Qt.Key_Return && event.key !== Qt.Key_Enter && event.key !== Qt.Key_Space)
             return
         event.accepted = true
-        if (!event.isAutoRepeat)
-            small.pressed()
+        small.pressed()
     }
     Rectangle {
         anchors.fill: parent

@@ -1,0 +1,345 @@
+"""Real dialog processes behind their walls, on a real X server, answered with a real keyboard and mouse."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from desktop.dialog import wire
+from desktop.dialogs import DeleteConfirmation, Dialogs
+from desktop.isolation import launch_dialog
+from tests.process.dialog_driver import DialogUnderTest, Gone, ask_to_close, dialog
+from tests.process.xvfb import Display, xvfb
+
+pytestmark = [pytest.mark.process, pytest.mark.needs("linux", "xdotool")]
+
+KEY = "sk-canary-8c1d"
+HOSTILE = "<b>Paris</b> \u202egnp.exe " + "and on it goes " * 400
+
+DELETE = wire.AskDelete(
+    question=1,
+    asked_by="the Remuda window",
+    what="conversation",
+    title="Paris",
+    goes=("All of it.",),
+    running="It stops.",
+)
+CONNECTOR = wire.AskConnector(question=1, asked_by="the Remuda window")
+
+Open = Callable[..., AbstractContextManager[DialogUnderTest]]
+
+
+@pytest.fixture(scope="module")
+def display() -> Iterator[Display]:
+    with xvfb() as server:
+        yield server
+
+
+@pytest.fixture
+def on_display(display: Display, monkeypatch: pytest.MonkeyPatch) -> Display:
+    for name in ("WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in display.env.items():
+        monkeypatch.setenv(name, value)
+    return display
+
+
+@pytest.fixture
+def opened(on_display: Display, tmp_path: Path) -> Open:
+    """`with opened() as d:` starts a dialog; what it printed (warnings of Qt above all) fails the test."""
+
+    @contextmanager
+    def open_one(walls: Literal["all", "none"] = "all") -> Iterator[DialogUnderTest]:
+        printed = tmp_path / "printed"
+        with (
+            printed.open("ab") as stderr,
+            dialog(partial(launch_dialog, build="test", walls=walls, stderr=stderr.fileno()), on_display.env) as d,
+        ):
+            yield d
+        assert printed.read_text("utf-8") == ""
+
+    return open_one
+
+
+def type_entry(d: DialogUnderTest, *values: str) -> None:
+    """Type each value into its field; Enter leads to the next."""
+    d.focus()
+    for number, value in enumerate(values):
+        if number:
+            d.xdotool("key", "Return")
+        d.xdotool("type", value)
+
+
+def corner(d: DialogUnderTest) -> tuple[str, str]:
+    """Where the button that does it is: the right one at the foot."""
+    shell = dict(line.split("=") for line in d.xdotool("getwindowgeometry", "--shell", d.window()).split())
+    return str(int(shell["WIDTH"]) - 70), str(int(shell["HEIGHT"]) - 34)
+
+
+def click_corner(d: DialogUnderTest) -> None:
+    x, y = corner(d)
+    d.xdotool("mousemove", "--window", d.window(), x, y, "click", "1")
+
+
+# ---------------------------------------------------------------------------------- a secret
+
+
+def test_what_is_typed_is_said_once_and_the_process_ends(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(CONNECTOR)
+        type_entry(d, "My server", "https://api.example.com/v1/", KEY)
+        for pid in d.pids():
+            for file in ("cmdline", "environ"):
+                assert KEY.encode() not in _readable(f"/proc/{pid}/{file}")
+        assert KEY.encode() not in d.heard_bytes
+        d.xdotool("key", "Return")
+        assert d.hear() == wire.Typed(question=1, name="My server", address="https://api.example.com/v1", key=KEY)
+        with pytest.raises(Gone):
+            d.hear()
+        assert d.wait() == 0
+        assert d.heard_bytes.count(KEY.encode()) == 1
+
+
+def test_an_entry_that_is_not_complete_does_not_leave(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(CONNECTOR)
+        type_entry(d, "My server", "http://api.example.com", KEY)
+        d.xdotool("key", "Return")
+        assert d.silent(0.5)
+        # The field with the fault has the focus now.
+        d.xdotool("key", "ctrl+a")
+        d.xdotool("type", "http://localhost:8080")
+        d.xdotool("key", "Return", "Return")
+        assert d.hear() == wire.Typed(question=1, name="My server", address="http://localhost:8080", key=KEY)
+
+
+@pytest.mark.needs("xclip")
+def test_a_pasted_key_is_freed_of_whitespace_and_never_given_to_other_windows(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(wire.AskConnector(question=1, asked_by="x", name="groq", address="https://api.example.com"))
+        owner = _clipboard(d, f" \n{KEY}\n")
+        try:
+            d.focus()
+            d.xdotool("key", "ctrl+v")
+            # Past "Paste" to "Show", and back into the field with everything selected.
+            d.xdotool("key", "Tab", "Tab", "space", "ctrl+a", "ctrl+a")
+            assert KEY not in _selection(d, "primary")
+            d.xdotool("key", "Return")
+            typed = d.hear_a(wire.Typed)
+            assert typed.key == KEY
+        finally:
+            owner.terminate()
+            owner.wait(10)
+
+
+# ------------------------------------------------------------------------------ the safe answer
+
+
+@pytest.mark.parametrize("ask", [DELETE, CONNECTOR, wire.AskPicture(question=1)])
+@pytest.mark.parametrize("way", ["Escape", "close"])
+def test_escape_and_closing_the_window_are_no(opened: Open, ask: wire.Ask, way: str) -> None:
+    with opened() as d:
+        d.open_ready(ask)
+        if way == "close":
+            d.close_window()
+        else:
+            d.focus()
+            d.xdotool("key", way)
+        assert d.hear() == wire.Declined(question=1)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [DELETE, wire.AskRemove(question=1, asked_by="x", name="groq", address="https://api.example.com", key="Deleted.")],
+)
+def test_enter_is_the_safe_answer_and_the_other_one_takes_a_step(opened: Open, ask: wire.Ask) -> None:
+    with opened() as d:
+        d.open_ready(ask)
+        d.focus()
+        d.xdotool("key", "Return")
+        assert d.hear() == wire.Declined(question=1)
+    with opened() as d:
+        d.open_ready(ask)
+        d.focus()
+        _ready_again(d)
+        d.xdotool("key", "Tab", "Return")
+        assert d.hear() == wire.Agreed(question=1)
+
+
+def test_a_key_held_down_since_before_is_no_answer(opened: Open) -> None:
+    with opened() as d:
+        d.xdotool("keydown", "Return")
+        try:
+            d.open_ready(DELETE)
+            assert d.silent(1.0)
+        finally:
+            d.xdotool("keyup", "Return")
+        time.sleep(0.2)  # nobody presses the same key again any sooner
+        d.xdotool("key", "Return")
+        assert d.hear() == wire.Declined(question=1)
+
+
+def test_a_click_that_was_under_way_as_the_window_came_is_no_answer(opened: Open) -> None:
+    for _ in range(5):
+        with opened() as d:
+            d.open(DELETE)
+            click_corner(d)
+            in_time = d.silent(0.1)
+            assert d.hear() == wire.Ready(question=1) or not in_time
+            if not in_time:
+                continue  # the machine was too slow for the click to come early: once more
+            assert d.silent(0.3)
+            click_corner(d)
+            assert d.hear() == wire.Agreed(question=1)
+            return
+    pytest.skip("this machine is too slow to click within half a second of a window's coming")
+
+
+def test_consent_waits_until_everything_could_be_read(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(wire.AskDelete(question=1, asked_by="x", what="conversation", title=HOSTILE, goes=("All.",)))
+        d.focus()
+        _ready_again(d)
+        click_corner(d)
+        d.xdotool("key", "Tab", "Return", "space")
+        assert d.silent(0.5)
+        d.xdotool("key", "End", "Return")
+        assert d.hear() == wire.Agreed(question=1)
+
+
+# ----------------------------------------------------------------------------------- the process
+
+
+@pytest.mark.needs("landlock")
+def test_the_walls_stand_before_anything_is_asked(opened: Open) -> None:
+    with opened() as d:
+        walls = {wall.name: wall.state for wall in d.open(DELETE).walls}
+        assert walls["landlock"] == walls["seccomp"] == walls["dumpable"] == "up"
+    with opened(walls="none") as d:
+        assert {wall.state for wall in d.open(DELETE).walls} == {"down"}
+
+
+def test_one_process_asks_one_question_after_the_other(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(DELETE)
+        d.focus()
+        d.xdotool("key", "Escape")
+        assert d.hear() == wire.Declined(question=1)
+        d.say(wire.AskRemove(question=2, asked_by="x", name="groq", address="https://api.example.com", key="Deleted."))
+        assert d.hear() == wire.Ready(question=2)
+        d.focus()
+        d.xdotool("key", "Return")
+        assert d.hear() == wire.Declined(question=2)
+        d.channel.close()
+        assert d.wait() == 0
+
+
+def test_a_lost_host_ends_the_dialog(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(CONNECTOR)
+        d.channel.close()
+        assert d.wait() == 0
+
+
+def test_the_process_holds_no_key_store_no_runtime_and_no_network_library() -> None:
+    program = "import desktop.dialog.main, desktop.dialog.window, ui.lockdown, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert "PySide6" in loaded
+    assert not loaded & {
+        "keyring", "secretstorage", "jeepney", "runtime_host", "pydantic", "openai", "anthropic", "httpx2", "ssl",
+        "sqlite3", "asyncio", "subprocess", "http",
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------------- with the host's side
+
+
+async def test_a_killed_dialog_is_no_answer_and_the_next_one_works(on_display: Display) -> None:
+    failures: list[str] = []
+    launched = []
+
+    def launch() -> object:
+        launched.append(launch_dialog(build="test"))
+        return launched[-1]
+
+    dialogs = Dialogs("personal", launch, on_failure=lambda code, sentence: failures.append(code))  # type: ignore[arg-type]
+    try:
+        answer = asyncio.create_task(dialogs.confirm(DeleteConfirmation(title="Paris")))
+        await _xdotool("search", "--sync", "--onlyvisible", "--name", "Delete this conversation")
+        launched[0].process.send_signal(signal.SIGKILL)
+        assert await answer is False
+        assert failures == ["DIALOG_ENDED"]
+        again = asyncio.create_task(dialogs.confirm(DeleteConfirmation(title="Paris")))
+        window = await _xdotool("search", "--sync", "--onlyvisible", "--name", "Delete this conversation")
+        ask_to_close(int(window.split()[-1]))
+        assert await again is False
+        assert failures == ["DIALOG_ENDED"]
+    finally:
+        await dialogs.aclose()
+    assert [launch.process.poll() is not None for launch in launched] == [True, True]
+
+
+async def test_a_display_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[str] = []
+    for name in ("WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DISPLAY", ":9999")
+    dialogs = Dialogs(
+        "personal", partial(launch_dialog, build="test"), on_failure=lambda code, sentence: failures.append(code)
+    )
+    assert await dialogs.ask_connector() is None
+    assert failures == ["DIALOG_FAILED"]
+    await dialogs.aclose()
+
+
+async def _xdotool(*words: str) -> str:
+    process = await asyncio.create_subprocess_exec("xdotool", *words, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(30):
+        out, _ = await process.communicate()
+    return out.decode()
+
+
+def _ready_again(d: DialogUnderTest) -> None:
+    """A window that was activated anew takes no press for a moment; wait it out."""
+    time.sleep(0.8)
+
+
+def _readable(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except PermissionError:
+        return b""  # closed to us as to every other program of this user
+
+
+def _clipboard(d: DialogUnderTest, text: str) -> "subprocess.Popen[bytes]":
+    owner = subprocess.Popen(
+        ["xclip", "-selection", "clipboard", "-quiet"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **d.display},
+    )
+    assert owner.stdin is not None
+    owner.stdin.write(text.encode())
+    owner.stdin.close()
+    for _ in range(500):
+        if _selection(d, "clipboard") == text:
+            break
+        time.sleep(0.01)
+    return owner
+
+
+def _selection(d: DialogUnderTest, name: str) -> str:
+    done = subprocess.run(
+        ["xclip", "-selection", name, "-o"], env={**os.environ, **d.display}, capture_output=True, text=True, timeout=30
+    )
+    return done.stdout
