@@ -48,14 +48,12 @@ def outside_the_window(host: int, renderer: int) -> set[int]:
     return descendants(host) - drawing - descendants(renderer)
 
 
-def hide_window(title: str = "Remuda") -> bool:
-    """Take the window off the screen, as a window system does that folds it away."""
-    found = subprocess.run(
-        ["xdotool", "search", "--onlyvisible", "--name", title], capture_output=True, text=True, check=False
-    )
-    windows = found.stdout.split()
+def order_windows(*order: str, title: str = "^Remuda$") -> bool:
+    """Carry out an xdotool order on the app's window, as a window system would; whether there was one."""
+    search = ["xdotool", "search", "--onlyvisible", "--name", title]
+    windows = subprocess.run(search, capture_output=True, text=True, check=False).stdout.split()
     for window in windows:
-        subprocess.run(["xdotool", "windowunmap", window], check=True)
+        subprocess.run(["xdotool", *order, window], check=True)
     return bool(windows)
 
 
@@ -80,13 +78,16 @@ def run(options: Options) -> Report:
 
 def measure(host: int, seconds: float, folder: Path, report: Report) -> None:
     renderer = renderer_of(host)
-    time.sleep(SETTLE_S)
+    time.sleep(SETTLE_S / 3)
+    # With the caret in the composer: the window as it is while somebody reads.
+    focused = order_windows("windowfocus")
+    time.sleep(SETTLE_S * 2 / 3)
     host_shown, shown = look(host, renderer, seconds)
     children = len(outside_the_window(host, renderer))
     files = open_files(host)
     agent_files = [name for name in files or () if name.startswith(str(folder / "profiles")) and "/agents/" in name]
     memory = f"host {resident_mb(host):.0f} MB, renderer {resident_mb(renderer):.0f} MB"
-    if not hide_window():
+    if not focused or not order_windows("windowunmap"):
         report.figures.append("the window was not found on the display")
         return
     time.sleep(3.0)
