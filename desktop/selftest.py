@@ -47,7 +47,9 @@ def run(walls: Walls = "all", *, folder: Path | None = None) -> dict[str, Any]:
     with decoys(folder) as standing, _stderr() as stderr:
         # Without walls, also what happens to a descriptor that is let through by mistake.
         leaked = (standing.host_descriptor,) if walls == "none" else ()
-        launched = launch(_command(), build=BUILD, walls=walls, stderr=stderr, inherit=leaked)
+        launched = launch(
+            _command(), build=BUILD, walls=walls, stderr=stderr, inherit=leaked, extra_env=_without_display()
+        )
         try:
             return _examined(launched, standing, host_memory, walls)
         except (SelfTestFailed, Breach, OSError) as fault:
@@ -60,6 +62,12 @@ def _command() -> list[str]:
     if FROZEN:
         return self_command("renderer")
     return [sys.executable, "-I", "-m", "ui.selftest"]
+
+
+def _without_display() -> dict[str, str]:
+    """Where there is no display the walls can be tried all the same: Qt then draws into memory."""
+    shown = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"))
+    return {} if shown or not sys.platform.startswith("linux") else {"QT_QPA_PLATFORM": "offscreen"}
 
 
 def _host_memory(walls: Walls) -> Wall:

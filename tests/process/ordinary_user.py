@@ -42,7 +42,8 @@ class Program(NamedTuple):
         copy = self.home / name
         shutil.copyfile(path, copy)
         os.chmod(copy, 0o600)
-        os.chown(copy, self.uid, self.uid)
+        if os.geteuid() == 0:
+            os.chown(copy, self.uid, self.uid)
         return str(copy)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -311,6 +312,70 @@ def test_each_required_wall_alone_is_not_enough(
     assert {found[name] for name in still_open} == {"open"}
     assert report["level"] == "partly"
     assert f"One required wall is missing ({'seccomp' if wall == 'landlock' else 'landlock'})" in report["sentence"]
+
+
+WINDOW_WITH_CLIPBOARD = """
+import os, socket, sys
+from ui import lockdown
+walls = frozenset({"landlock", "seccomp", "caps"})
+rows = lockdown.early(walls)
+from PySide6.QtCore import QSocketNotifier
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtQuick import QQuickView
+channel = socket.socket(fileno=int(next(w for w in sys.argv if w.startswith("--channel=")).partition("=")[2]))
+app = QGuiApplication(["clipboard"])
+view = QQuickView()
+view.resize(200, 100)
+def painted():
+    view.frameSwapped.disconnect(painted)
+    rows.extend(lockdown.late(walls))
+    channel.sendall(" ".join(name + "=" + state for name, state, _ in rows).encode())
+view.frameSwapped.connect(painted)
+def read():
+    order = channel.recv(65536).decode()
+    if order.startswith("copy "):
+        app.clipboard().setText(order[5:])
+        channel.sendall(b"copied")
+    elif order == "paste":
+        channel.sendall(app.clipboard().text().encode())
+    else:
+        app.quit()
+notifier = QSocketNotifier(channel.fileno(), QSocketNotifier.Type.Read)
+notifier.activated.connect(read)
+view.show()
+app.exec()
+"""
+
+
+@pytest.mark.needs("landlock", "xclip")
+def test_copy_and_paste_work_both_ways_behind_all_walls(display: Display, with_bubblewrap: bool) -> None:
+    launched = launch([sys.executable, "-I", "-c", WINDOW_WITH_CLIPBOARD], build="b")
+    xclip = [shutil.which("xclip", path=os.defpath) or "xclip", "-selection", "clipboard"]
+    owner = None
+    try:
+        launched.channel.settimeout(20)
+        walls = launched.channel.recv(1000).decode()
+        assert {"landlock=up", "seccomp=up"} <= set(walls.split())
+        launched.channel.sendall("copy from the window: žluťoučký".encode())
+        assert launched.channel.recv(100) == b"copied"
+        taken = subprocess.run([*xclip, "-o"], capture_output=True, timeout=10, check=True)
+        assert taken.stdout.decode() == "from the window: žluťoučký"
+        owner = subprocess.Popen([*xclip, "-quiet"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert owner.stdin is not None
+        owner.stdin.write("into the window: 你好".encode())
+        owner.stdin.close()
+        deadline = time.monotonic() + 10
+        got = ""
+        while got != "into the window: 你好" and time.monotonic() < deadline:
+            launched.channel.sendall(b"paste")
+            got = launched.channel.recv(1000).decode()
+            time.sleep(0.05)
+        assert got == "into the window: 你好"
+    finally:
+        launched.end()
+        if owner is not None:
+            owner.kill()
+            owner.wait(5)
 
 
 EARLY = """
