@@ -76,15 +76,12 @@ def _app(folder: str | None, profile_name: str) -> int:
         profile = paths.profile(paths.data_dir(folder), profile_name)
         lock = host_lock.acquire(profile.lock)
     except (OSError, ValueError) as fault:
-        print(f"remuda: the data folder cannot be used: {fault}", file=sys.stderr)
-        return 1
+        return _unusable(f"The data folder cannot be used: {fault}")
     if lock is None:
         from desktop.second_start import raise_window
 
         return raise_window(profile.control, os.environ.get("XDG_ACTIVATION_TOKEN", ""))
-    if sys.platform.startswith("linux") and not any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
-    ):
+    if not _has_display():
         print(
             "remuda: there is no display to open a window on (DISPLAY and WAYLAND_DISPLAY are not set).\n"
             'Without a window: remuda run "your message"',
@@ -100,6 +97,27 @@ def _app(folder: str | None, profile_name: str) -> int:
     from desktop.app import run_window
 
     return run_window(profile, lock, launch)
+
+
+def _has_display() -> bool:
+    if not sys.platform.startswith("linux"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"))
+
+
+def _unusable(sentence: str) -> int:
+    """Say why there is nothing to work with: on the terminal, and in a window where there may be one."""
+    if not _has_display():
+        print(f"remuda: {sentence}", file=sys.stderr)
+        return 1
+    from desktop.build import BUILD
+    from desktop.isolation import launch_renderer
+
+    launch = launch_renderer(build=BUILD)
+
+    from desktop.failed_start import show
+
+    return show(launch, sentence, "DATA_FOLDER_UNUSABLE")
 
 
 if __name__ == "__main__":

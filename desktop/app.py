@@ -9,8 +9,9 @@ import functools
 import logging
 import signal
 from contextlib import AsyncExitStack
+from typing import Any
 
-from desktop import guard, logs, process, sanitize
+from desktop import failed_start, guard, logs, notifications, process, sanitize
 from desktop.agent_stores import AgentStores
 from desktop.appearance import Appearance
 from desktop.build import BUILD
@@ -32,6 +33,7 @@ from desktop.window import Window
 from runtime_host.connectors.base import Connector, ConnectorRegistry
 from runtime_host.connectors.model_list import list_models
 from runtime_host.drivers.native.driver import NativeDriver
+from runtime_host.errors import AgentRuntimeError, StorageDamagedError
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from ui.wire import dto
 
@@ -47,6 +49,8 @@ class Host:
         self._stack = AsyncExitStack()
         self.window: Window | None = None
         self._choosing_picture = asyncio.Lock()
+        self.notices: list[dto.Notice] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> "Host":
         try:
@@ -61,7 +65,20 @@ class Host:
 
     async def _wire(self) -> None:
         paths, stack = self.paths, self._stack
-        profile = await open_profile_store(paths.store, profile=paths.name)
+        try:
+            profile = await open_profile_store(paths.store, profile=paths.name)
+        except StorageDamagedError as damaged:
+            # It was set aside under a name that the person is told, and never overwritten.
+            self.notices.append(
+                dto.Notice(
+                    id="damaged",
+                    level="error",
+                    code=damaged.error_code,
+                    text=sanitize.sentence(damaged.message),
+                    sticky=True,
+                )
+            )
+            profile = await open_profile_store(paths.store, profile=paths.name)
         stack.push_async_callback(profile.close)
         self.settings = Settings(profile)
         await self.settings.load()
@@ -106,6 +123,23 @@ class Host:
         """What messages can go to now."""
         return ChoiceBook(self.connectors, available())
 
+    async def recover(self) -> None:
+        """Take up what the last host left; what cannot be is said, and the rest works."""
+        try:
+            await self.conversations.recover()
+        except AgentRuntimeError as fault:
+            log.exception("what the last host left could not be taken up")
+            notice = dto.Notice(
+                id="recovery",
+                level="error",
+                code=sanitize.code(fault.error_code),
+                text=sanitize.sentence(fault.message),
+                sticky=True,
+            )
+            self.notices.append(notice)
+            if self.window is not None and self.window.channel is not None and self.window.locked is not None:
+                self.window.channel.tell(notice)
+
     def open_window(self, launch: Launch | None = None) -> None:
         """Open the window, or bring the open one to the front."""
         if self.window is None or not self.window.is_open:
@@ -141,13 +175,24 @@ class Host:
         return await list_models(registry, connector.name)
 
     def _window_ended(self) -> None:
+        running = len(self.conversations.running())
+        if running:
+            task = asyncio.get_running_loop().create_task(
+                notifications.tell(
+                    "Remuda goes on without its window",
+                    f"{'A reply is' if running == 1 else f'{running} replies are'} still being written. "
+                    "Start Remuda again to see it.",
+                )
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         self.end_when_idle()
 
     def end_when_idle(self) -> None:
         """End the host if neither window nor run nor order holds it."""
-        if (self.window is None or not self.window.is_open) and not self.conversations.running():
-            if not self.operations.active:
-                self.ended.set()
+        windowless = self.window is None or not self.window.is_open
+        if windowless and not self.conversations.running() and not self.operations.active:
+            self.ended.set()
 
     async def run_until_ended(self) -> None:
         """Serve until nothing holds the host any more, or a signal ends it."""
@@ -173,11 +218,19 @@ def run_window(paths: ProfilePaths, lock: HostLock, launch: Launch) -> int:
         try:
             async with Host(paths) as host:
                 host.open_window(launch)
-                await host.conversations.recover()
+                await host.recover()
                 await host.run_until_ended()
                 gave_up = host.window is not None and host.window.gave_up
             return 1 if gave_up else 0
         finally:
             lock.release()
 
-    return asyncio.run(serve())
+    try:
+        return asyncio.run(serve())
+    except (AgentRuntimeError, OSError) as fault:
+        if launch.process.poll() is not None:
+            raise
+        code, message = (
+            (fault.error_code, fault.message) if isinstance(fault, AgentRuntimeError) else ("START_FAILED", str(fault))
+        )
+        return failed_start.show(launch, f"Remuda cannot start. {message}", code)

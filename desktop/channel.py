@@ -17,8 +17,8 @@ import contextlib
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -114,6 +114,15 @@ class RendererChannel:
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._probe_answers: dict[int, asyncio.Future[tuple[dto.Probe, ...]]] = {}
+        self._answers_to: dict[type, Callable[[Any], Awaitable[None]]] = {
+            dto.Locked: self._first_messages,
+            dto.WantConversations: self._want_conversations,
+            dto.WantItems: self._want_items,
+            dto.WantText: self._want_text,
+            dto.Piece: self._piece,
+            dto.Draft: self._draft,
+            dto.ProbeResults: self._probe_results,
+        }
 
     # -------------------------------------------------------------------- life
 
@@ -236,41 +245,50 @@ class RendererChannel:
                     self._resume_reading()
 
     async def _carry_out(self, message: dto.RendererMessage) -> None:
-        match message:
-            case dto.Locked():
-                for first in await self._desk.first_messages(message):
-                    self._answer(first)
-                self._dirty.update(("choices", "connectors"))
-                await self._select(self._desk.first_selection())
-            case dto.WantConversations():
-                self._answer(await self._desk.conversations(message.filter, message.first, message.count))
-            case dto.WantItems():
-                if self._on_this_screen(message.conversation):
-                    await self._answer_items(message.conversation, message.first, message.count, snapshot=False)
-            case dto.WantText():
-                if self._on_this_screen(message.conversation):
-                    self.authority.check_item(message.item)
-                    answer = await self._desk.item_text(message.conversation, message.item, message.at)
-                    if answer is not None:
-                        self._answer(answer)
-            case dto.Piece():
-                self._spool_bytes += len(message.text.encode("utf-8"))
-                if self._spool_bytes > dto.SPOOL_BYTES:
-                    raise Breach("SPOOL_OVERFLOW")
-                self._spool.append(message.text)
-            case dto.Draft():
-                text = self._take_spool(message.text, message.pieces)
-                name = message.conversation
-                if name is None or self.authority.check_id(name) == "ok":
-                    await self._desk.keep_draft(name, text)
-            case dto.ProbeResults():
-                waiting = self._probe_answers.pop(message.request, None)
-                if waiting is None:
-                    raise Breach("PROBES_NOT_ASKED")
-                if not waiting.done():
-                    waiting.set_result(message.probes)
-            case _:
-                await self._command(message)
+        answer = self._answers_to.get(type(message))
+        if answer is not None:
+            await answer(message)
+        else:
+            await self._command(message)
+
+    async def _first_messages(self, message: dto.Locked) -> None:
+        for first in await self._desk.first_messages(message):
+            self._answer(first)
+        self._dirty.update(("choices", "connectors"))
+        await self._select(self._desk.first_selection())
+
+    async def _want_conversations(self, message: dto.WantConversations) -> None:
+        self._answer(await self._desk.conversations(message.filter, message.first, message.count))
+
+    async def _want_items(self, message: dto.WantItems) -> None:
+        if self._on_this_screen(message.conversation):
+            await self._answer_items(message.conversation, message.first, message.count, snapshot=False)
+
+    async def _want_text(self, message: dto.WantText) -> None:
+        if self._on_this_screen(message.conversation):
+            self.authority.check_item(message.item)
+            answer = await self._desk.item_text(message.conversation, message.item, message.at)
+            if answer is not None:
+                self._answer(answer)
+
+    async def _piece(self, message: dto.Piece) -> None:
+        self._spool_bytes += len(message.text.encode("utf-8"))
+        if self._spool_bytes > dto.SPOOL_BYTES:
+            raise Breach("SPOOL_OVERFLOW")
+        self._spool.append(message.text)
+
+    async def _draft(self, message: dto.Draft) -> None:
+        text = self._take_spool(message.text, message.pieces)
+        name = message.conversation
+        if name is None or self.authority.check_id(name) == "ok":
+            await self._desk.keep_draft(name, text)
+
+    async def _probe_results(self, message: dto.ProbeResults) -> None:
+        waiting = self._probe_answers.pop(message.request, None)
+        if waiting is None:
+            raise Breach("PROBES_NOT_ASKED")
+        if not waiting.done():
+            waiting.set_result(message.probes)
 
     def _on_this_screen(self, conversation_id: str) -> bool:
         """Whether a question about a conversation is still to be answered: another may be selected by now."""
@@ -323,6 +341,17 @@ class RendererChannel:
                 status="refused",
                 code=sanitize.code(refused.error_code),
                 text=sanitize.sentence(refused.message),
+            )
+        except (Breach, asyncio.CancelledError):
+            raise
+        except Exception:
+            # A fault of ours: it is logged, the person is told, and nothing is done half again by itself.
+            log.exception("the command %s failed", type(command).__name__)
+            outcome = dto.Outcome(
+                request=request,
+                status="failed",
+                code="INTERNAL",
+                text="Remuda failed at this, and noted why in its log. Look whether it was done before you try again.",
             )
         if self.authority.binding.conversation_id != before.conversation_id:
             await self._on_screen(self.authority.binding.conversation_id)

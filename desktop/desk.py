@@ -7,7 +7,8 @@ more in the trusted dialog. Invariant: every answer has been through `sanitize`.
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from desktop import doctor, sanitize
 from desktop.authority import ChannelAuthority
@@ -46,6 +47,18 @@ class WindowDesk:
         host.conversations.on_change(self._conversation_changed)
         host.connectors.on_change = self._connectors_changed
         self._tasks: set[asyncio.Task[None]] = set()
+        self._commands: dict[type, Callable[[Any, str, ChannelAuthority], Awaitable[dto.Outcome]]] = {
+            dto.Send: self._send,
+            dto.AskAgain: self._ask_again,
+            dto.Choose: self._choose,
+            dto.Stop: self._stop,
+            dto.Detach: self._detach,
+            dto.Delete: self._delete,
+            dto.AddConnector: self._add_connector,
+            dto.RemoveConnector: self._remove_connector,
+            dto.SetTheme: self._set_theme,
+            dto.SelfTest: self._self_test,
+        }
 
     # ------------------------------------------------------------ what changed
 
@@ -96,6 +109,7 @@ class WindowDesk:
         assert window.launch_plan is not None
         report = doctor.isolation(window.launch_plan, locked.walls)
         messages: list[dto.Message] = [report, await self.conversations("", 0, 100)]
+        messages.extend(self._host.notices)
         if report.level == "none":
             messages.append(dto.Notice(id="walls", level="warning", code="NO_WALLS", text=report.sentence, sticky=True))
         if window.restarted_because:
@@ -240,37 +254,36 @@ class WindowDesk:
         Raises:
             AgentRuntimeError: it was refused, with the sentence for the person.
         """
-        match command:
-            case dto.Send():
-                return await self._send(command, text, authority)
-            case dto.AskAgain():
-                return await self._ask_again(command, authority)
-            case dto.Choose():
-                return await self._choose(command, authority)
-            case dto.Stop():
-                name = _conversation(authority)
-                await self._host.conversations.stop(name)
-            case dto.Detach():
-                await self._host.conversations.detach(_conversation(authority))
-                authority.select(None)
-            case dto.Delete():
-                return await self._delete(command, authority)
-            case dto.AddConnector():
-                added = await enter_connector(self._host)
-                if added is None:
-                    return dto.Outcome(request=command.request, status="refused", code="NOT_DONE", text="")
-            case dto.RemoveConnector():
-                return await self._remove_connector(command)
-            case dto.SetTheme():
-                await self._host.settings.set_theme(command.theme)
-                await self._follow_system_look()
-                if self.window is not None and self.window.channel is not None:
-                    self.window.channel.changed("appearance")
-            case dto.SelfTest():
-                await self.self_test()
-            case _:
-                raise AgentRuntimeError("Remuda does not know this command.", code="COMMAND_UNKNOWN")
-        return dto.Outcome(request=command.request, status="done")
+        do = self._commands.get(type(command))
+        if do is None:
+            raise AgentRuntimeError("Remuda does not know this command.", code="COMMAND_UNKNOWN")
+        return await do(command, text, authority)
+
+    async def _stop(self, command: dto.Stop, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        await self._host.conversations.stop(_conversation(authority))
+        return _done(command.request)
+
+    async def _detach(self, command: dto.Detach, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        await self._host.conversations.detach(_conversation(authority))
+        authority.select(None)
+        return _done(command.request)
+
+    async def _add_connector(self, command: dto.AddConnector, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        if await enter_connector(self._host) is None:
+            return dto.Outcome(request=command.request, status="refused", code="NOT_DONE", text="")
+        await self._host.settings.set_welcomed()
+        return _done(command.request)
+
+    async def _set_theme(self, command: dto.SetTheme, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        await self._host.settings.set_theme(command.theme)
+        await self._follow_system_look()
+        if self.window is not None and self.window.channel is not None:
+            self.window.channel.changed("appearance")
+        return _done(command.request)
+
+    async def _self_test(self, command: dto.SelfTest, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        await self.self_test()
+        return _done(command.request)
 
     async def _current_choice(self, conversation_id: str | None) -> tuple[Choice, str]:
         choice: Choice | None
@@ -296,7 +309,7 @@ class WindowDesk:
             authority.select(name)
         return dto.Outcome(request=command.request, status="done", id=sanitize.wire_id(run.run_id))
 
-    async def _ask_again(self, command: dto.AskAgain, authority: ChannelAuthority) -> dto.Outcome:
+    async def _ask_again(self, command: dto.AskAgain, text: str, authority: ChannelAuthority) -> dto.Outcome:
         name = _conversation(authority)
         choice, effort = await self._current_choice(name)
         _, run = await self._host.conversations.ask_again(
@@ -304,7 +317,7 @@ class WindowDesk:
         )
         return dto.Outcome(request=command.request, status="done", id=sanitize.wire_id(run.run_id))
 
-    async def _choose(self, command: dto.Choose, authority: ChannelAuthority) -> dto.Outcome:
+    async def _choose(self, command: dto.Choose, text: str, authority: ChannelAuthority) -> dto.Outcome:
         choice = self._host.choices().get(command.choice)
         if choice is None:
             return dto.Outcome(
@@ -323,7 +336,7 @@ class WindowDesk:
         authority.moved()
         return dto.Outcome(request=command.request, status="done")
 
-    async def _delete(self, command: dto.Delete, authority: ChannelAuthority) -> dto.Outcome:
+    async def _delete(self, command: dto.Delete, text: str, authority: ChannelAuthority) -> dto.Outcome:
         name = _conversation(authority)
         row = await self._host.conversations.row(name)
         if row is None:
@@ -338,7 +351,9 @@ class WindowDesk:
         self.conversation_deleted(name)
         return dto.Outcome(request=command.request, status="done")
 
-    async def _remove_connector(self, command: dto.RemoveConnector) -> dto.Outcome:
+    async def _remove_connector(
+        self, command: dto.RemoveConnector, text: str, authority: ChannelAuthority
+    ) -> dto.Outcome:
         found = next((c for c in self._host.connectors if connector_id(c.name) == command.connector), None)
         if found is None:
             return dto.Outcome(request=command.request, status="stale", code="STALE", text="It is gone already.")
@@ -373,6 +388,10 @@ class WindowDesk:
         )
         window.channel.tell(report)
         return report
+
+
+def _done(request: int) -> dto.Outcome:
+    return dto.Outcome(request=request, status="done")
 
 
 def connector_id(name: str) -> str:

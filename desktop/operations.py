@@ -263,7 +263,7 @@ class Operations:
             if value
         )
         raise AgentRuntimeError(
-            f"Nothing here matches {asked or 'that'}. `remuda harnesses` and `remuda connectors list` show what there is.",
+            f"Nothing here matches {asked or 'that'}. See what there is: remuda harnesses, remuda connectors list.",
             code="CHOICE_UNKNOWN",
         )
 
