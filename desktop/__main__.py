@@ -76,7 +76,10 @@ def _app(folder: str | None, profile_name: str) -> int:
         profile = paths.profile(paths.data_dir(folder), profile_name)
         lock = host_lock.acquire(profile.lock)
     except (OSError, ValueError) as fault:
-        return _unusable(f"The data folder cannot be used: {fault}")
+        return _unusable(
+            f"The data folder cannot be used: {fault}. Nothing was changed. "
+            "Make it writable, or choose another with --data-dir or REMUDA_HOME."
+        )
     if lock is None:
         from desktop.second_start import raise_window
 

@@ -303,7 +303,7 @@ class WindowDesk:
         conversation_id = authority.binding.conversation_id
         choice, effort = await self._current_choice(conversation_id)
         name, run = await self._host.conversations.send(
-            conversation_id, text, request_id=command.request_id, choice=choice, effort=effort
+            conversation_id, text, request_id=command.request_id, choice=choice, effort=effort, composed=True
         )
         if name != conversation_id:
             authority.select(name)
@@ -375,9 +375,14 @@ class WindowDesk:
         assert window.launch_plan is not None
         async with self._testing:
             self._test_request += 1
-            with decoys(self._host.paths.root) as standing:
+            # In a thread: an X server that hangs may hold the window among the decoys for seconds.
+            putting_up = decoys(self._host.paths.root)
+            standing = await asyncio.to_thread(putting_up.__enter__)
+            try:
                 probes = await window.channel.run_probes(standing.targets(self._test_request))
                 touched = standing.touched
+            finally:
+                await asyncio.to_thread(putting_up.__exit__, None, None, None)
         name, state, detail = seal_host()
         report = doctor.isolation(
             window.launch_plan,
