@@ -8,6 +8,7 @@ import asyncio
 import functools
 import logging
 import signal
+import sys
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -38,6 +39,11 @@ from runtime_host.runtime import AgentRuntime, LocalBackend
 from ui.wire import dto
 
 log = logging.getLogger("remuda.host")
+
+GAVE_UP = (
+    "the window ended three times within a minute, so it was not started again. Nothing that was sent is lost. "
+    "Start Remuda again to open it."
+)
 
 
 class Host:
@@ -221,6 +227,8 @@ def run_window(paths: ProfilePaths, lock: HostLock, launch: Launch) -> int:
                 await host.recover()
                 await host.run_until_ended()
                 gave_up = host.window is not None and host.window.gave_up
+            if gave_up:
+                print(f"remuda: {GAVE_UP}", file=sys.stderr)
             return 1 if gave_up else 0
         finally:
             lock.release()

@@ -522,6 +522,8 @@ class RendererChannel:
             row = await self._desk.conversation(name)
             if row is not None:
                 self._answers.append(dto.ConversationChanged(row=row))
+            else:
+                self.conversation_gone(name)
         if self._changed:
             self._wake.set()
         await self._take_from_journal()

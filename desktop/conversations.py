@@ -24,7 +24,7 @@ from runtime_host.results import AgentResult
 from runtime_host.run import Run
 from runtime_host.runtime import AgentRuntime
 from runtime_host.session import Session, SessionReference
-from runtime_host.storage.base import ItemHead, RunRecord
+from runtime_host.storage.base import OPEN_PHASES, ItemHead, RunRecord
 from runtime_host.transcript import OpenItem
 from ui.wire.dto import RunState
 
@@ -34,6 +34,8 @@ DEFAULT_AGENT = AgentDefinition(id="assistant", instructions="")
 OWNER = TrustedContext(tenant_id="personal", user_id="me")
 TITLE_CHARS = 60
 UNTITLED = "New conversation"
+NOTING_S = 2.0
+"""How long the end of a stopped run may take to be noted when the host ends."""
 
 UNKNOWN_SENTENCE = (
     "Remuda ended while this reply was coming. What had come is kept. Your message was sent once; whether the "
@@ -240,9 +242,24 @@ class Conversations:
     # ------------------------------------------------------------------ writing
 
     async def send(
-        self, conversation_id: str | None, text: str, *, request_id: str, choice: Choice, effort: str
+        self,
+        conversation_id: str | None,
+        text: str,
+        *,
+        request_id: str,
+        choice: Choice,
+        effort: str,
+        composed: bool = False,
     ) -> tuple[str, Run]:
         """Say something; returns (conversation, run) once the message is on disk.
+
+        Args:
+            conversation_id: None begins a conversation.
+            text: what is said.
+            request_id: a repeated one is the same run.
+            choice: what it goes to.
+            effort: how hard the model is to think, "" for its own measure.
+            composed: the text is what the composer holds; it is kept as the draft until it is accepted.
 
         Raises:
             AgentRuntimeError: nothing was accepted; the text is still the caller's.
@@ -251,7 +268,10 @@ class Conversations:
             raise AgentRuntimeError("There is nothing to send.", code="MESSAGE_EMPTY")
         if not choice.available:
             raise AgentRuntimeError(choice.unavailable_because, code="CHOICE_UNAVAILABLE")
-        was = conversation_id
+        draft = (conversation_id or "") if composed else None
+        if draft is not None:
+            # Ahead of everything else: whatever ends the host before the message is accepted, it is not lost.
+            await self._profile.transact(lambda tx: tx.put_draft(draft, text))
         if conversation_id is None:
             conversation_id = await self._begin(text, choice, effort)
         live = await self._open(conversation_id)
@@ -280,15 +300,16 @@ class Conversations:
                 self._endings.pop(conversation_id, None)
                 self._follow(conversation_id, live, run)
         now = _now_ms()
+        # A repeated request may be of a run that ended long ago: that is how it stands.
+        phase: dict[str, object] = {} if run.done else {"state": "dispatched"}
 
         def touch(tx: ProfileTx) -> None:
             record = tx.conversation(conversation_id)
             if record is not None:
                 title = record.title if record.title != UNTITLED else title_of(text)
-                tx.put_conversation(
-                    _with(record, title=title, updated_ms=now, choice=choice.record(effort), state="dispatched")
-                )
-            tx.put_draft(was or "", "")
+                tx.put_conversation(_with(record, title=title, updated_ms=now, choice=choice.record(effort), **phase))
+            if draft is not None:
+                tx.put_draft(draft, "")
 
         await self._profile.transact(touch)
         self._changed(conversation_id)
@@ -342,29 +363,6 @@ class Conversations:
                 session = await self._runtime.resume_session(reference, context=OWNER)
                 live = self._live[conversation_id] = _Live(session)
             return live
-
-    async def _drop_sent_drafts(self) -> None:
-        """Forget a draft whose text was accepted just before the host died: the message is there, once."""
-        records, _ = await self._profile.read(lambda tx: tx.conversations("", 0, 1))
-        if not records:
-            return
-        name = records[0].conversation_id
-        session_id = await self._session_id(name)
-        if session_id is None:
-            return
-        store = await self._stores.open(DEFAULT_AGENT.id)
-        runs = await store.read(lambda tx: tx.runs(session_id))
-        if not runs:
-            return
-        sent = runs[-1].input.get("text")
-        keys = [name, ""] if len(runs) == 1 else [name]
-
-        def drop(tx: ProfileTx) -> None:
-            for key in keys:
-                if tx.draft(key) == sent:
-                    tx.put_draft(key, "")
-
-        await self._profile.transact(drop)
 
     async def rebind(self, conversation_id: str, choice: Choice, effort: str) -> None:
         """Let the next message of a conversation go to another model of the same connector.
@@ -492,26 +490,50 @@ class Conversations:
         One that was accepted and never sent is sent now; of one that was sent, what became of it is
         unknown, and it is not sent again.
         """
-        hint = await self._profile.read(lambda tx: tx.agent_hint(DEFAULT_AGENT.id))
+        # One read, asked for before the window can ask for anything: none of these is of this host.
+        hint, left = await self._profile.read(
+            lambda tx: (tx.agent_hint(DEFAULT_AGENT.id), _left_open(tx) if _hints_open(tx) else [])
+        )
         if hint is None or not hint.open:
             return
         self._hinted.add(DEFAULT_AGENT.id)
         by_session = await self._profile.read(lambda tx: tx.sessions_to_conversations())
-        await self._drop_sent_drafts()
-        for recovered in await self._runtime.recover(DEFAULT_AGENT.id):
-            conversation_id = by_session.get(recovered.session_id)
-            if conversation_id is None:
-                continue
-            if recovered.run is not None and recovered.session is not None:
-                live = self._live[conversation_id] = _Live(recovered.session)
-                live.run = recovered.run
-                self._follow(conversation_id, live, recovered.run)
-            else:
-                ending = await self.ending(conversation_id)
-                await self._record_state(conversation_id, ending.state if ending else "unknown")
+        recovered = await self._runtime.recover(DEFAULT_AGENT.id)
+        touched = {name: None for run in recovered if (name := by_session.get(run.session_id)) is not None}
+        for run in recovered:
+            conversation_id = by_session.get(run.session_id)
+            if conversation_id is not None and run.run is not None and run.session is not None:
+                live = self._live[conversation_id] = _Live(run.session)
+                live.run = run.run
+                self._follow(conversation_id, live, run.run)
+        for conversation_id in {**touched, **dict.fromkeys(left)}:
+            await self._settle(conversation_id)
             self._changed(conversation_id)
         if not self.running():
             await self._hint_closed()
+
+    async def _settle(self, conversation_id: str) -> None:
+        """Make what the profile says of a conversation agree with what the agent's file knows."""
+        sessions = await self._profile.read(lambda tx: tx.conversation_sessions(conversation_id))
+        session_id = sessions[-1].session_id if sessions else ""
+        store = await self._stores.open(DEFAULT_AGENT.id)
+        runs = await store.read(lambda tx: tx.runs(session_id))
+        if not runs:
+            # Begun, and the host ended before its first message was accepted: that is a draft, not a conversation.
+            await self.delete(conversation_id)
+            return
+        sent = runs[-1].input.get("text")
+        keys = [conversation_id, ""] if len(runs) == 1 else [conversation_id]
+
+        def drop(tx: ProfileTx) -> None:
+            # Accepted just before the host ended: the message is there, once.
+            for key in keys:
+                if tx.draft(key) == sent:
+                    tx.put_draft(key, "")
+
+        await self._profile.transact(drop)
+        ending = await self.ending(conversation_id)
+        await self._record_state(conversation_id, ending.state if ending else "unknown")
 
     async def wait_until_quiet(self, stop: asyncio.Event) -> None:
         """Return when no run goes on any more, or when `stop` is set."""
@@ -521,7 +543,10 @@ class Conversations:
             stopped.cancel()
 
     async def aclose(self) -> None:
-        """Wait for followers of runs that have ended; the runtime has ended the others before."""
+        """Stop what runs and note how it ended."""
+        await asyncio.gather(*(live.session.destroy() for live in list(self._live.values())), return_exceptions=True)
+        if self._followers:
+            await asyncio.wait(set(self._followers), timeout=NOTING_S)
         for task in list(self._followers):
             task.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
@@ -542,6 +567,19 @@ def _open_head(item: OpenItem, run: Run, session_id: str, preview_chars: int) ->
         code="",
         detail="",
     )
+
+
+def _hints_open(tx: ProfileTx) -> bool:
+    hint = tx.agent_hint(DEFAULT_AGENT.id)
+    return hint is not None and hint.open
+
+
+def _left_open(tx: ProfileTx) -> list[str]:
+    """Conversations that the profile last said to be at work."""
+    every = (
+        record for archived in (False, True) for record in tx.conversations("", 0, 1_000_000, archived=archived).rows
+    )
+    return [record.conversation_id for record in every if record.state in OPEN_PHASES]
 
 
 def title_of(text: str) -> str:

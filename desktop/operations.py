@@ -89,12 +89,14 @@ class Operations:
             return COMPLETED
         window = host.window is not None and host.window.is_open
         renderer = host.window.channel is not None if host.window else False
+        locked = renderer and host.window is not None and host.window.locked is not None
         await send(
             {
                 "row": {
                     "profile": host.paths.name,
                     "window": window,
                     "renderer": renderer,
+                    "locked": locked,
                     "running": host.conversations.running(),
                     "open_agent_files": host.stores.open_files(),
                 }

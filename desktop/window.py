@@ -46,6 +46,14 @@ class Window:
         self._policy.reset()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._keep_open())
+            # Not from inside the task: whoever is told asks whether the window is open, and it is until then.
+            self._task.add_done_callback(self._over)
+
+    def _over(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self.gave_up = True
+            log.error("the window could not be kept open", exc_info=fault)
+        self._on_end()
 
     @property
     def is_open(self) -> bool:
@@ -54,11 +62,12 @@ class Window:
     async def aclose(self) -> None:
         """Close the window; returns when its process is gone."""
         self._wanted = False
-        if self.channel is not None:
-            self.channel.tell(dto.Close())
+        channel = self.channel
+        if channel is not None:
+            channel.tell(dto.Close())
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.channel.closed.wait(), timeout=1.0)
-            await self.channel.aclose()
+                await asyncio.wait_for(channel.closed.wait(), timeout=1.0)
+            await channel.aclose()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
@@ -66,23 +75,20 @@ class Window:
         self._wanted = False
 
     async def _keep_open(self) -> None:
-        try:
-            while self._wanted:
-                launch, self._launch = self._launch, None
-                if launch is None:
-                    launch = isolation.launch_renderer(build=BUILD)
-                self.launch_plan = launch.plan
-                reason, breach = await self._serve(launch)
-                if not self._wanted:
-                    break
-                self.restarted_because = reason
-                log.warning("the window is started again: %s", reason)
-                if self._policy.ended("breach" if breach else "crash") == "stop":
-                    self.gave_up = True
-                    log.error("the window ended three times within a minute and is not started again")
-                    break
-        finally:
-            self._on_end()
+        while self._wanted:
+            launch, self._launch = self._launch, None
+            if launch is None:
+                launch = isolation.launch_renderer(build=BUILD)
+            self.launch_plan = launch.plan
+            reason, breach = await self._serve(launch)
+            if not self._wanted:
+                break
+            self.restarted_because = reason
+            log.warning("the window is started again: %s", reason)
+            if self._policy.ended("breach" if breach else "crash") == "stop":
+                self.gave_up = True
+                log.error("the window ended three times within a minute and is not started again")
+                break
 
     async def _serve(self, launch: Launch) -> tuple[str, bool]:
         """Serve one renderer until it ends; returns why it ended and whether it broke the protocol."""
