@@ -190,7 +190,7 @@ class SqliteFile(Generic[TxT]):
         return result
 
     async def read(self, fn: Callable[[TxT], T]) -> T:
-        """Run `fn`, which may not write. It sees what was acknowledged before, and nothing that is not durable."""
+        """Run `fn`, which may not write. It sees what was asked for before, and nothing that is not durable."""
         result: T = await self._ask(fn, writes=False)
         return result
 
@@ -220,20 +220,20 @@ class SqliteFile(Generic[TxT]):
     def _main(self) -> None:
         try:
             claim = Claim.take(self._path)
+            try:
+                db = _open(claim, self._form, self._identity)
+            except BaseException:
+                claim.release()
+                raise
         except BaseException as error:
             self._opened.set_exception(error)
             return
         try:
-            try:
-                db = _open(claim, self._form, self._identity)
-                self._generation = _generation(db)
-            except BaseException as error:
-                self._opened.set_exception(error)
-                return
+            self._generation = _generation(db)
             self._opened.set_result(None)
             self._serve(db, claim)
-            _close(db, claim)
         finally:
+            _close(db, claim)
             claim.release()
             self._ended.set_result(None)
 
@@ -241,10 +241,11 @@ class SqliteFile(Generic[TxT]):
         more = True
         while more:
             batch, more = self._next_batch()
-            if reads := [job for job in batch if not job.writes]:
-                _deliver(self._guarded(db, reads, partial(self._run_reads, db, reads)))
             if writes := [job for job in batch if job.writes]:
                 _deliver(self._guarded(db, writes, partial(self._run_writes, db, claim, writes)))
+            # After the commit they waited with: so they see all that was asked for before them, and only what is durable.
+            if reads := [job for job in batch if not job.writes]:
+                _deliver(self._guarded(db, reads, partial(self._run_reads, db, reads)))
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
         """Whatever waits, at least one; False with the last. Blocks without a timeout: an idle store costs nothing."""
@@ -264,15 +265,9 @@ class SqliteFile(Generic[TxT]):
                 with contextlib.suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
                 self._failure = _explain(self._path, error)
-                self._failure.__cause__ = error
+                if self._failure is not error:
+                    self._failure.__cause__ = error
         return [_Answer(job, None, _again(self._failure)) for job in jobs]
-
-    def _run_reads(self, db: sqlite3.Connection, jobs: list[_Job]) -> list[_Answer]:
-        # Before the writes they wait with: a read must not see what may still fail to become durable.
-        db.execute("PRAGMA query_only = ON")
-        answers = [self._attempt(job, self._tx(db)) for job in jobs]
-        db.execute("PRAGMA query_only = OFF")
-        return answers
 
     def _run_writes(self, db: sqlite3.Connection, claim: Claim, jobs: list[_Job]) -> list[_Answer]:
         answers: list[_Answer] = []
@@ -293,6 +288,12 @@ class SqliteFile(Generic[TxT]):
         db.execute("COMMIT")
         if erases:
             _erase(db, self._path)
+        return answers
+
+    def _run_reads(self, db: sqlite3.Connection, jobs: list[_Job]) -> list[_Answer]:
+        db.execute("PRAGMA query_only = ON")
+        answers = [self._attempt(job, self._tx(db)) for job in jobs]
+        db.execute("PRAGMA query_only = OFF")
         return answers
 
     def _attempt(self, job: _Job, tx: TxT) -> _Answer:

@@ -91,14 +91,17 @@ def digests(path: Path) -> dict[str, str]:
     }
 
 
-def hold(store: Notes) -> tuple[asyncio.Task[None], threading.Event]:
+async def hold(store: Notes) -> tuple[asyncio.Task[None], threading.Event]:
     """Keep the storage thread inside a transaction until the event is set."""
-    go = threading.Event()
+    loop, started, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def wait(tx: NotesTx) -> None:
+        loop.call_soon_threadsafe(started.set)
         assert go.wait(20)
 
-    return asyncio.ensure_future(store.transact(wait)), go
+    task = asyncio.ensure_future(store.transact(wait))
+    await started.wait()
+    return task, go
 
 
 # ---- settings and modes ----
@@ -391,7 +394,7 @@ async def test_a_file_that_is_made_now_needs_no_copy(path: Path) -> None:
 async def test_transactions_that_wait_together_share_one_commit(notes: Notes) -> None:
     statements: list[str] = []
     await notes.read(lambda tx: tx.db.set_trace_callback(statements.append))
-    first, go = hold(notes)
+    first, go = await hold(notes)
     tasks = [asyncio.ensure_future(notes.transact(lambda tx, n=n: tx.add(str(n)))) for n in range(100)]  # type: ignore[misc]
     await asyncio.sleep(0)
     go.set()
@@ -404,7 +407,7 @@ async def test_transactions_that_wait_together_share_one_commit(notes: Notes) ->
 async def test_a_long_queue_is_committed_in_bounded_parts(notes: Notes) -> None:
     statements: list[str] = []
     await notes.read(lambda tx: tx.db.set_trace_callback(statements.append))
-    first, go = hold(notes)
+    first, go = await hold(notes)
     tasks = [
         asyncio.ensure_future(notes.transact(lambda tx, n=n: tx.add(str(n))))  # type: ignore[misc]
         for n in range(BATCH_MAX + 1)
@@ -417,7 +420,7 @@ async def test_a_long_queue_is_committed_in_bounded_parts(notes: Notes) -> None:
 
 
 async def test_a_failing_transaction_in_a_shared_commit_fails_alone(notes: Notes) -> None:
-    first, go = hold(notes)
+    first, go = await hold(notes)
 
     def fails(tx: NotesTx) -> None:
         tx.add("undone")
@@ -439,15 +442,19 @@ async def test_a_failing_transaction_in_a_shared_commit_fails_alone(notes: Notes
     assert await notes.read(NotesTx.all) == ["a", "b"]
 
 
-async def test_a_read_sees_nothing_that_is_not_durable(notes: Notes) -> None:
-    first, go = hold(notes)
+async def test_a_read_sees_what_was_asked_for_before_it_once_that_is_durable(notes: Notes) -> None:
+    statements: list[str] = []
+    await notes.read(lambda tx: tx.db.set_trace_callback(statements.append))
+    first, go = await hold(notes)
     write = asyncio.ensure_future(notes.transact(lambda tx: tx.add("x")))
     read = asyncio.ensure_future(notes.read(NotesTx.all))
     await asyncio.sleep(0)
     go.set()
     await asyncio.gather(first, write)
-    assert await read == []
-    assert await notes.read(NotesTx.all) == ["x"]
+    assert await read == ["x"]
+    await notes.read(lambda tx: tx.db.set_trace_callback(None))
+    select = next(index for index, statement in enumerate(statements) if statement.startswith("SELECT text"))
+    assert statements[:select].count("COMMIT") == 2
 
 
 async def test_the_exception_a_future_cannot_carry_is_raised_as_another(notes: Notes) -> None:
@@ -456,8 +463,7 @@ async def test_the_exception_a_future_cannot_carry_is_raised_as_another(notes: N
 
 
 async def test_a_caller_whose_loop_has_ended_is_no_trouble(notes: Notes) -> None:
-    first, go = hold(notes)
-    await asyncio.sleep(0)
+    first, go = await hold(notes)
 
     async def leave() -> None:
         task = asyncio.ensure_future(notes.transact(lambda tx: tx.add("x")))
@@ -478,7 +484,7 @@ async def test_a_caller_whose_loop_has_ended_is_no_trouble(notes: Notes) -> None
 async def test_a_full_file_fails_everything_after_and_loses_nothing_before(notes: Notes, path: Path) -> None:
     await notes.transact(lambda tx: tx.add("kept"))
     await notes.read(lambda tx: tx.db.execute("PRAGMA max_page_count = 1").fetchone())
-    first, go = hold(notes)
+    first, go = await hold(notes)
     tasks = [
         asyncio.ensure_future(notes.transact(fn))
         for fn in (lambda tx: tx.add("shares the commit"), lambda tx: tx.add("x" * 100_000))
