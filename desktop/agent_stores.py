@@ -32,6 +32,8 @@ class RestingStore:
         self._rest_s = rest_s
         self._store: AgentStore | None = None
         self._users = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
         self._gate = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -54,8 +56,9 @@ class RestingStore:
         return await self._use(lambda store: store.read(fn))
 
     async def close(self) -> None:
-        """Close the file now and for good."""
+        """Close the file for good, once what is under way has ended."""
         self._closed = True
+        await self._unused.wait()
         await self.rest()
 
     async def rest(self) -> None:
@@ -69,6 +72,7 @@ class RestingStore:
     async def _use(self, operation: Callable[[AgentStore], Awaitable[T]]) -> T:
         self._disarm()
         self._users += 1
+        self._unused.clear()
         try:
             async with self._gate:
                 if self._closed:
@@ -86,8 +90,10 @@ class RestingStore:
                 raise
         finally:
             self._users -= 1
-            if self._users == 0 and self._store is not None and not self._closed:
-                self._arm()
+            if self._users == 0:
+                self._unused.set()
+                if self._store is not None and not self._closed:
+                    self._arm()
 
     def _arm(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._rest_s, self._rest_now)

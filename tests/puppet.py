@@ -19,6 +19,13 @@ M = TypeVar("M")
 PATIENCE_S = 20.0
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until `condition()` holds."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 - any condition, not one that could set an event
+            await asyncio.sleep(0.01)
+
+
 class Puppet:
     """The renderer's end of a channel."""
 
@@ -77,13 +84,13 @@ class Puppet:
         self._request += 1
         return self._request
 
-    async def wait_for(self, kind: type[M], fits: Callable[[M], bool] = lambda message: True, *, after: int = 0) -> M:
+    async def wait_for(self, kind: type[M], fits: Callable[[M], bool] | None = None, *, after: int = 0) -> M:
         """The first message of `kind` that fits, told after the first `after` messages."""
 
         async def look() -> M:
             while True:
                 for message in self.told[after:]:
-                    if isinstance(message, kind) and fits(message):
+                    if isinstance(message, kind) and (fits is None or fits(message)):
                         return message
                 self._news.clear()
                 if self.closed.is_set():

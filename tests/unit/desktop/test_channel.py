@@ -18,7 +18,7 @@ from desktop.window import Window
 from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.policy import CHAT, Limits
 from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
-from tests.puppet import Puppet
+from tests.puppet import Puppet, until
 from ui.wire import dto
 from ui.wire.framing import HEAD
 
@@ -108,7 +108,7 @@ async def test_nothing_but_the_hello_leaves_before_the_renderer_is_locked(seat: 
     assert [type(m) for m in seat.puppet.told] == [dto.HostHello]
     await seat.puppet.lock()
     await seat.puppet.wait_for(dto.Selected)
-    assert any(isinstance(m, dto.Choices) for m in seat.puppet.told) or await seat.puppet.wait_for(dto.Choices)
+    await seat.puppet.wait_for(dto.Choices)
 
 
 async def test_a_message_is_answered_and_the_answer_streams_in(seat: Seat, server: ChatServer) -> None:
@@ -245,9 +245,7 @@ async def test_stop_stops_keeps_the_text_and_says_so(seat: Seat, server: ChatSer
     reply = (await newest_items(puppet))[1]
     assert reply.state == "stopped"
     assert reply.text
-    async with asyncio.timeout(5):
-        while server.open_replies:
-            await asyncio.sleep(0.01)
+    await until(lambda: not server.open_replies)
     assert (await send(puppet, "and now")).status == "done"
 
 
@@ -280,20 +278,18 @@ async def test_a_draft_is_kept_over_a_new_renderer_with_the_conversation(host: H
     for piece in pieces[:-1]:
         await first.puppet.say(dto.Piece(text=piece))
     await first.puppet.say(dto.Draft(conversation=name, text=pieces[-1], pieces=len(pieces) - 1))
-    while await host.conversations.draft(name) != long:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        while await host.conversations.draft(name) != long:
+            pass
     await first.aclose()
     second = Seat(host)
     await second.puppet.lock()
     selected = await second.puppet.wait_for(dto.Selected)
     assert selected.conversation == name
     assert selected.total == 2
-    rest = [m.text for m in second.puppet.told if isinstance(m, dto.DraftPiece)]
     assert selected.draft_pieces == len(pieces) - 1
-    while len(rest) < selected.draft_pieces:
-        await second.puppet.wait_for(dto.DraftPiece)
-        rest = [m.text for m in second.puppet.told if isinstance(m, dto.DraftPiece)]
-        await asyncio.sleep(0.01)
+    await until(lambda: sum(isinstance(m, dto.DraftPiece) for m in second.puppet.told) == selected.draft_pieces)
+    rest = [m.text for m in second.puppet.told if isinstance(m, dto.DraftPiece)]
     assert "".join([selected.draft, *rest]) == long
     await second.aclose()
 
@@ -333,8 +329,7 @@ async def test_a_renderer_that_never_reads_costs_nothing_and_then_gets_a_gap(
     puppet.acknowledge = False
     command = dto.Send(request=puppet.request(), revision=puppet.binding.revision, request_id="flood", text="count")
     await puppet.say(command)
-    while not host.conversations.running():
-        await asyncio.sleep(0.01)
+    await until(host.conversations.running)
     name = host.conversations.running()[0]
     run = host.conversations.live_run(name)
     assert run is not None

@@ -1,0 +1,57 @@
+"""An agent's file is open while it is used, and closed soon after."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from desktop import paths
+from desktop.agent_stores import AgentStores
+from runtime_host.storage.base import AgentTx
+from tests.puppet import until
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[AgentStores]:
+    opened = AgentStores(paths.profile(tmp_path), "uuid-of-profile", rest_s=0.05)
+    yield opened
+    await opened.aclose()
+
+
+async def test_nothing_is_open_before_the_first_use(stores: AgentStores) -> None:
+    store = await stores.open("assistant")
+    assert stores.open_files() == 0
+    await store.transact(lambda tx: tx.put_fact("key", 1))
+    assert stores.open_files() == 1
+
+
+async def test_the_file_rests_after_its_last_use_and_opens_again_with_what_was_written(stores: AgentStores) -> None:
+    store = await stores.open("assistant")
+    await store.transact(lambda tx: tx.put_fact("key", [1, "two"]))
+    await until(lambda: stores.open_files() == 0)
+    assert await store.read(lambda tx: tx.fact("key")) == [1, "two"]
+
+
+async def test_many_uses_at_once_share_one_opening(stores: AgentStores) -> None:
+    store = await stores.open("assistant")
+
+    async def put(number: int) -> None:
+        def fn(tx: AgentTx) -> None:
+            tx.put_fact(f"k{number}", number)
+
+        await store.transact(fn)
+
+    await asyncio.gather(*(put(number) for number in range(50)))
+    assert await stores.open("assistant") is store
+    assert await store.read(lambda tx: [tx.fact(f"k{n}") for n in range(50)]) == list(range(50))
+
+
+async def test_closing_waits_for_what_is_under_way(stores: AgentStores) -> None:
+    store = await stores.open("assistant")
+    writing = asyncio.ensure_future(store.transact(lambda tx: tx.put_fact("key", "kept")))
+    await asyncio.sleep(0)
+    await stores.aclose()
+    await writing
+    assert stores.open_files() == 0
+    assert await (await stores.open("assistant")).read(lambda tx: tx.fact("key")) == "kept"
