@@ -31,7 +31,7 @@ SYSTEM_BACKENDS = frozenset(
 SLOW_AFTER_S = 5.0
 PATIENCE_S = 60.0
 
-_WAY_ON = "Start Remuda with the key in an environment variable instead: remuda connectors add NAME --key-env VARIABLE."
+_WAY_ON = "Or name an environment variable that holds the key: remuda connectors add NAME --key-env VARIABLE."
 
 
 class Backend(Protocol):
@@ -282,7 +282,7 @@ def _system_backend() -> Backend:
 def _absent(more: str = "") -> ConnectorError:
     return ConnectorError(
         f"This computer has no key store that Remuda can use, and a key is never kept in a plain file.{more} "
-        f"Set one up (GNOME Keyring or KWallet), or keep the key yourself. {_WAY_ON}",
+        f"Set one up, such as GNOME Keyring or KWallet. {_WAY_ON}",
         code="KEYRING_ABSENT",
     )
 

@@ -149,5 +149,5 @@ def check_key(text: str, *, needed: bool) -> Check:
     if key[0] in "\"'" or key[-1] in "\"'":
         return Check("wrong", key, "Leave out the quotation marks.")
     if key != text:
-        return Check("good", key, "Spaces around the key were left off.")
+        return Check("good", key, "The spaces around the key are left off.")
     return Check("good", key)

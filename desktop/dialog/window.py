@@ -128,7 +128,7 @@ class Desk(QObject):
         where = entry.check_address(address)
         keyed = entry.check_key(key, needed=not where.loopback)
         good = where.check.state == "good"
-        if good and where.loopback:
+        if good and where.loopback and not keyed.value:
             effect = f"Messages stay on this computer: they go to {where.host}."
         elif good:
             effect = (
@@ -140,8 +140,6 @@ class Desk(QObject):
             "name": {"state": named.state, "sentence": named.sentence},
             "address": {"state": where.check.state, "sentence": where.check.sentence},
             "key": {"state": keyed.state, "sentence": keyed.sentence},
-            "keyTrimmed": keyed.value if keyed.value != key else "",
-            "keyWasTrimmed": keyed.value != key and bool(keyed.value),
             "loopback": where.loopback,
             "effect": effect,
             "complete": named.state == where.check.state == keyed.state == "good",
@@ -204,7 +202,7 @@ class HeldKeys(QObject):
     """
 
     _KEYS = frozenset([Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space])
-    _NEW_PRESS_MS = 10
+    _NEW_PRESS_MS = 2
 
     def __init__(self) -> None:
         super().__init__()

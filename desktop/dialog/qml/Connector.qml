@@ -8,7 +8,6 @@ FocusScope {
     property var asked: ({})
     property var state_: desk.check("", "", "")
     property bool pressed: false
-    property bool trimmed: false
     readonly property var look: desk.look
     readonly property real wantedHeight: scroll.wanted + buttons.implicitHeight
 
@@ -24,7 +23,7 @@ FocusScope {
     function look_again() { state_ = desk.check(name.text, address.text, key.text) }
     function settled() { scroll.note() }
     // A sentence shows once it helps: not before something was typed, not while it may still become right.
-    function says(field, part) {
+    function says(part) {
         if (part.state === "wrong") return part.sentence
         if (part.state === "partial" || part.state === "empty") return page.pressed ? part.sentence : ""
         return part.sentence
@@ -82,7 +81,7 @@ FocusScope {
                 hint: qsTr("My server")
                 longest: 256
                 fixed: page.asked.name_fixed ?? false
-                sentence: page.says(name, page.state_.name)
+                sentence: page.says(page.state_.name)
                 wrong: page.isWrong(page.state_.name)
                 onEdited: page.look_again()
                 onEntered: address.take()
@@ -95,12 +94,9 @@ FocusScope {
                 hint: "https://api.example.com/v1"
                 longest: 2048
                 pasteable: true
-                sentence: page.says(address, page.state_.address)
+                sentence: page.says(page.state_.address)
                 wrong: page.isWrong(page.state_.address)
-                onEdited: {
-                    if (address.text !== address.text.trim()) address.set(address.text.trim())
-                    page.look_again()
-                }
+                onEdited: page.look_again()
                 onEntered: key.take()
             }
             Field {
@@ -110,14 +106,9 @@ FocusScope {
                 label: page.state_.loopback ? qsTr("Key, if the server asks for one") : qsTr("Key")
                 longest: 8192
                 secret: true
-                sentence: page.trimmed && page.state_.key.state === "good" ? qsTr("Spaces around the key were left off.")
-                        : page.state_.key.state === "good" && key.text === "" && !page.state_.loopback ? "" : page.says(key, page.state_.key)
+                sentence: page.says(page.state_.key)
                 wrong: page.isWrong(page.state_.key)
-                onEdited: {
-                    page.look_again()
-                    page.trimmed = page.state_.keyWasTrimmed
-                    if (page.state_.keyWasTrimmed) { key.set(page.state_.keyTrimmed); page.look_again() }
-                }
+                onEdited: page.look_again()
                 onEntered: if (page.armed) page.save()
             }
         }

@@ -11,8 +11,8 @@ Window {
     property bool drawn: false
     property bool due: false
 
-    // Two thirds of the screen at most, whatever is asked; more of it is reached by scrolling.
-    readonly property real most: Math.max(320, Screen.desktopAvailableHeight * 0.85)
+    // Never higher than the screen, whatever is asked; more of it is reached by scrolling.
+    readonly property real most: Math.max(look.s48 * 6, Screen.desktopAvailableHeight - look.s48)
     width: Math.min(look.form, Math.max(360, Screen.desktopAvailableWidth - look.s32))
     height: Math.min(most, desk.expects === "connector" ? look.s48 * 12 : look.s48 * 9)
     minimumWidth: Math.min(width, look.s48 * 7)

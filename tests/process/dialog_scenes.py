@@ -1,0 +1,147 @@
+"""`python -m tests.process.dialog_scenes FOLDER`: a picture of each trusted dialog, to be looked at.
+
+Real dialog processes on an X server of its own, typed into as a person would; light, dark, high
+contrast and twice the size, with the most hostile text that may come along.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from desktop.dialog import wire
+from desktop.isolation import launch_dialog
+from tests.process.dialog_driver import DialogUnderTest, dialog
+from tests.process.xvfb import xvfb
+
+HOSTILE = (
+    "<b>Paris</b> <img src='file:///etc/passwd'> \u202egnp.exe\u202c zero\u200bwidth, a -> b, https://x\n"
+    "שלום \u202e abc, Z\u0351\u0352\u0353\u0354\u0355\u0356lgo, &amp; " + "withoutanyspace" * 20
+)
+ASKED_BY = "the Remuda window"
+
+DELETE = wire.AskDelete(
+    question=1,
+    asked_by=ASKED_BY,
+    what="conversation",
+    title="Paris: trains, hotels and the long list of museums",
+    goes=("All its messages and replies, from this computer.",),
+    running="A reply is being written. It is stopped first, and what has arrived of it is deleted too.",
+)
+REMOVE = wire.AskRemove(
+    question=1,
+    asked_by=ASKED_BY,
+    name="My server",
+    address="https://api.example.com/v1",
+    key="Deleted from this computer’s key store. A key in an environment variable stays there.",
+    used_by=("3 conversations",),
+)
+CONNECTOR = wire.AskConnector(question=1, asked_by=ASKED_BY)
+
+
+class Scene(NamedTuple):
+    """One question, what is done in it, and how the process is started."""
+
+    ask: wire.Ask
+    act: Callable[[DialogUnderTest], None] = lambda d: None
+    looks: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    sign: dict[str, str] = {}  # noqa: RUF012
+    scale: str = "1"
+
+
+def typed(*steps: str) -> Callable[[DialogUnderTest], None]:
+    """Type each step, Enter between them; a step in brackets is a key."""
+
+    def act(d: DialogUnderTest) -> None:
+        d.focus()
+        for step in steps:
+            if step.startswith("["):
+                d.xdotool("key", step.strip("[]"))
+            else:
+                d.xdotool("type", step)
+
+    return act
+
+
+ENTRY = ("My server", "[Return]", "https://api.example.com/v1", "[Return]", "sk-not-a-real-key-4711")
+FILLED = typed(*ENTRY)
+SCENES: dict[str, Scene] = {
+    "connector": Scene(CONNECTOR),
+    "connector-filled": Scene(CONNECTOR, FILLED),
+    "connector-filled-dark": Scene(CONNECTOR, FILLED, {"dark": True}),
+    "connector-shown": Scene(CONNECTOR, typed(*ENTRY, "[space]", "[Tab]", "[Tab]", "[space]")),
+    "connector-loopback": Scene(CONNECTOR, typed("Ollama", "[Return]", "http://localhost:11434/v1", "[Return]")),
+    "connector-wrong": Scene(
+        CONNECTOR,
+        typed("a/b", "[Return]", "http://api.example.com/v1", "[Return]", "Bearer sk-x", "[Return]"),
+        {"dark": True},
+    ),
+    "connector-empty-save": Scene(CONNECTOR, typed("[Return]", "[Return]", "[Return]")),
+    "connector-again": Scene(
+        wire.AskConnector(
+            question=1, asked_by=ASKED_BY, name="My server", address="https://api.example.com/v1",
+            problem="The key store is locked and stayed locked. Unlock it, then try again. Or name an environment "
+            "variable that holds the key: remuda connectors add NAME --key-env VARIABLE.",
+        ),
+    ),
+    "connector-2x": Scene(CONNECTOR, FILLED, scale="2"),
+    "delete": Scene(DELETE),
+    "delete-dark": Scene(DELETE, looks={"dark": True}),
+    "delete-hostile": Scene(
+        wire.AskDelete(question=1, asked_by=ASKED_BY, what="conversation", title=HOSTILE, goes=DELETE.goes),
+        looks={"dark": True},
+        sign={"profile": "x" * 200},
+    ),
+    "delete-long": Scene(
+        wire.AskDelete(question=1, asked_by=ASKED_BY, what="conversation", title=HOSTILE * 6, goes=DELETE.goes),
+        lambda d: d.say(wire.Front(waiting=2)),
+    ),
+    "delete-long-end": Scene(
+        wire.AskDelete(question=1, asked_by=ASKED_BY, what="conversation", title=HOSTILE * 6, goes=DELETE.goes),
+        typed("[End]", "[Tab]"),
+    ),
+    "delete-waiting": Scene(DELETE, lambda d: d.say(wire.Front(waiting=1))),
+    "delete-contrast": Scene(DELETE, looks={"high_contrast": True}),
+    "delete-contrast-dark": Scene(DELETE, looks={"high_contrast": True, "dark": True}),
+    "delete-2x": Scene(DELETE, scale="2"),
+    "delete-zoom": Scene(DELETE, looks={"zoom_percent": 150}),
+    "remove": Scene(REMOVE),
+    "remove-dark": Scene(REMOVE, looks={"dark": True}, sign={"picture": "amber snowflake"}),
+    "picture": Scene(wire.AskPicture(question=1), sign={"picture": ""}),
+    "picture-chosen": Scene(wire.AskPicture(question=1), typed("[Right]", "[space]"), {"dark": True}, {"picture": ""}),
+    "picture-2x": Scene(
+        wire.AskPicture(question=1), typed("[space]", *["[Tab]"] * 4), sign={"picture": ""}, scale="2"
+    ),
+}  # fmt: skip
+
+
+def draw(scene: Scene, target: Path, display: dict[str, str]) -> None:
+    """Start the scene's dialog and keep a picture of its window."""
+    launch = partial(launch_dialog, build="scenes", extra_env={"QT_SCALE_FACTOR": scene.scale}, stderr=2)
+    with dialog(launch, display) as d:
+        d.open_ready(scene.ask, **scene.sign, **scene.looks)
+        scene.act(d)
+        d.silent(0.4)  # drawn
+        subprocess.run(["import", "-window", d.window(), str(target)], env={**os.environ, **display}, check=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("scenes", nargs="*", help=f"of: {' '.join(SCENES)}")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with xvfb(screen="1600x1400x24") as server:
+        os.environ.update(server.env)
+        for name in options.scenes or SCENES:
+            draw(SCENES[name], options.folder / f"{name}.png", server.env)
+            print(options.folder / f"{name}.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
