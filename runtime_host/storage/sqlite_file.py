@@ -243,7 +243,7 @@ class SqliteFile(Generic[TxT]):
             batch, more = self._next_batch()
             if writes := [job for job in batch if job.writes]:
                 _deliver(self._guarded(db, writes, partial(self._run_writes, db, claim, writes)))
-            # After the commit they waited with: so they see all that was asked for before them, and only what is durable.
+            # After the commit they waited with: they see what was asked for before them, and only what is durable.
             if reads := [job for job in batch if not job.writes]:
                 _deliver(self._guarded(db, reads, partial(self._run_reads, db, reads)))
 
