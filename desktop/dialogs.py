@@ -173,6 +173,8 @@ class Dialogs:
     ) -> ConnectorEntry | None:
         """Name, address and key of a connector; None when the person does not want to.
 
+        Asking for another one while one is asked for brings that window to the front and is None.
+
         Args:
             prefill: what stands in the fields already.
             problem: why it is asked (again), one sentence.
@@ -194,7 +196,7 @@ class Dialogs:
                 problem=_cut(problem or "", 2_048),
             )
 
-        answer = await self._ask("connector", make, ("connector", given))
+        answer = await self._ask("connector", make, ("connector", given.name if given.name_fixed else None))
         if not isinstance(answer, wire.Typed):
             return None
         return ConnectorEntry(answer.name, answer.address, Secret(answer.key) if answer.key else None)

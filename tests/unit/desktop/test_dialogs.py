@@ -310,6 +310,8 @@ async def test_what_waits_is_said_and_brings_the_window_to_the_front(stage: Stag
     assert await process.hear() == wire.Front(waiting=1)
     assert await stage.dialogs.confirm(DELETE) is False  # asked twice: the window that asks comes to the front
     assert await process.hear() == wire.Front(waiting=1)
+    assert await stage.dialogs.ask_connector(ConnectorPrefill("groq"), "Again.") is None
+    assert await process.hear() == wire.Front(waiting=1)
     assert not first.done()
     await process.say(wire.Ready(question=number), wire.Agreed(question=number))
     assert await first is True
