@@ -174,14 +174,21 @@ def find_repeated(tx: AgentTx, *, session_id: str, prepared: Prepared) -> Repeat
     return Repeated(run)
 
 
-def mark_dispatched(tx: AgentTx, run_id: str, sequence_mark: int) -> RunRecord | None:
+class Dispatched(NamedTuple):
+    """The input may be sent once the transaction is durable. `first_position`: of what the run adds."""
+
+    run: RunRecord
+    first_position: int
+
+
+def mark_dispatched(tx: AgentTx, run_id: str, sequence_mark: int) -> Dispatched | None:
     """Write that the input may be sent from now on. None when the run is gone or is past this already."""
     run = tx.run(run_id)
     if run is None or run.phase != "admitted":
         return None
     run = msgspec.structs.replace(run, phase="dispatched", sequence_mark=sequence_mark)
     tx.put_run(run)
-    return run
+    return Dispatched(run, tx.count_items(run.session_id))
 
 
 def reserve_sequences(tx: AgentTx, run_id: str, sequence_mark: int) -> None:

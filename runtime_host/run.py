@@ -247,10 +247,11 @@ class _Drive:
         self._loop = asyncio.get_running_loop()
         limits = seat.options.policy.limits
         self.journal = run.journal
+        self._first_position = int(run._record.input["position"]) + 1
         self.transcript = Transcript(
             session_id=seat.session_id,
             run_id=run.run_id,
-            first_position=int(run._record.input["position"]) + 1,
+            first_position=self._first_position,
             redactor=seat.redactor,
             limit_bytes=limits.output_bytes,
             now_ms=_now_ms,
@@ -303,14 +304,15 @@ class _Drive:
         if self._stop_reason is not None:
             return _Outcome("withdraw")
         try:
-            record = await self.seat.store.transact(
+            dispatched = await self.seat.store.transact(
                 lambda tx: mark_dispatched(tx, self.run.run_id, self._sequence_mark)
             )
         except StorageError as error:
             return _Outcome("fail", error=_run_error(error, self.seat.driver_id))
-        if record is None:
+        if dispatched is None:
             return _Outcome("fail", error=RunError(code="AGENT_CLOSED", message="The session was deleted."))
-        self.run._record = record
+        self.run._record, self._first_position = dispatched
+        self.transcript.start_at(self._first_position)
         self.run._step("dispatch")
         self._publish_started()
         if self._stop_reason is not None:
@@ -354,9 +356,13 @@ class _Drive:
         )
 
     async def _read_transcript(self) -> tuple[TranscriptMessage, ...]:
-        position = int(self.run._record.input["position"])
-        items = await self.seat.store.read(lambda tx: tx.messages(self.seat.session_id, position))
-        return tuple(TranscriptMessage("user" if item.kind == "user" else "assistant", item.text) for item in items)
+        session_id, own, end = self.seat.session_id, self.run._record.input["item_id"], self._first_position
+        items = await self.seat.store.read(lambda tx: tx.messages(session_id, end))
+        return tuple(
+            TranscriptMessage("user" if item.kind == "user" else "assistant", item.text)
+            for item in items
+            if item.item_id != own
+        )
 
     async def _observe(self, native: DriverRun) -> _Outcome:
         pump = self._spawn(self._pump(native))
@@ -538,7 +544,8 @@ class _Drive:
                 await self.seat.store.transact(lambda tx: write_items(tx, batch.writes))
                 self.transcript.acknowledge(batch)
         except StorageError as error:
-            # The text is still here; the last transaction writes all of it or says that it could not.
+            # The text is still here; a later transaction writes all of it, or the last says that it could not.
+            self.transcript.doubt()
             _log.warning("a checkpoint of run %s was not written: %s", self.run.run_id, error.error_code)
         finally:
             self._writing = None
@@ -646,8 +653,9 @@ class _Drive:
         batch = self.transcript.pending_writes()
 
         def end(tx: AgentTx) -> None:
-            session = tx.session(record.session_id)
-            if session is None:
+            session, known = tx.session(record.session_id), tx.run(record.run_id)
+            if session is None or known is None or known.phase == record.phase:
+                # Deleted; or written by an earlier try whose answer was lost.
                 return
             write_items(tx, batch.writes)
             tx.put_run(record)
@@ -655,7 +663,11 @@ class _Drive:
             if kept != session.driver_state or session.status != status:
                 tx.put_session(msgspec.structs.replace(session, driver_state=kept, status=status))
 
-        await self.seat.store.transact(end)
+        try:
+            await self.seat.store.transact(end)
+        except StorageError:
+            self.transcript.doubt()
+            raise
         self.transcript.acknowledge(batch)
 
     async def store_retained(self) -> bool:

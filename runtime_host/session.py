@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 
@@ -278,7 +278,7 @@ class Session:
                 return await asyncio.shield(admitting.task)
             session_id = self.session_id
             known = await self._store.read(lambda tx: find_repeated(tx, session_id=session_id, prepared=prepared))
-            if known is not None:
+            if known is not None and (known.run.phase != "admitted" or known.run.run_id in self._runs):
                 return self._known(known.run)
         raise self._refusal("run", judged)
 
@@ -333,7 +333,6 @@ class Session:
         self._step("destroy")
         if self._admitting is not None:
             await asyncio.wait({self._admitting.task})
-        self._unsent.clear()
         active = self._active
         if active is not None:
             try:
@@ -341,14 +340,18 @@ class Session:
             except AgentSessionRecoveryError:
                 # Not confirmed: the run says so to whoever asks for its result.
                 pass
+        for record in self._unsent:
+            self._home.live_runs.discard(record.run_id)
+        self._unsent.clear()
         await self._close_native()
         self._step("destroyed")
         self._leave()
 
     # ------------------------------------------------------------------- for the runtime that owns it
 
-    def take_unsent(self, records: list[RunRecord]) -> None:
-        """Dispatch runs that were admitted by an earlier process and never sent, one after the other."""
+    def take_unsent(self, records: Sequence[RunRecord]) -> None:
+        """Dispatch runs that were admitted and never sent, one after the other."""
+        self._home.live_runs.update(record.run_id for record in records)
         self._unsent.extend(records)
         self._next_unsent()
 
@@ -385,11 +388,15 @@ class Session:
             raise
         finally:
             self._admitting = None
+        run = admitted.run
         if isinstance(admitted, Repeated):
             live.discard(run_id)
-            self._step("release")
-            return self._known(admitted.run)
-        return self._begin(admitted.run)
+            if run.phase != "admitted" or run.run_id in live:
+                self._step("release")
+                return self._known(run)
+            # The commit of the first call was made and its answer lost: the input was never sent.
+            live.add(run.run_id)
+        return self._begin(run)
 
     def _begin(self, record: RunRecord) -> Run:
         driver_session = self._driver_session

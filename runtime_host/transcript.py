@@ -43,6 +43,12 @@ class AppendText(NamedTuple):
     text: str
 
 
+class SettleItem(NamedTuple):
+    """Bring an item to this, whether an earlier write of it was made or not."""
+
+    record: ItemRecord
+
+
 class FinishItem(NamedTuple):
     item_id: str
     state: ItemState
@@ -51,7 +57,7 @@ class FinishItem(NamedTuple):
     detail: str
 
 
-ItemWrite: TypeAlias = AddItem | AppendText | FinishItem
+ItemWrite: TypeAlias = AddItem | AppendText | FinishItem | SettleItem
 
 
 class OpenItem(NamedTuple):
@@ -156,7 +162,12 @@ class Transcript:
         self._live: dict[str, _Item] = {}
         self._made = 0
         self._last_reply: _Item | None = None
+        self._doubtful = False
         self.truncated = False
+
+    def start_at(self, position: int) -> None:
+        """Where the first item goes. Before anything is taken."""
+        self._next_position = position
 
     # ------------------------------------------------------------------------------------ folding
 
@@ -237,7 +248,9 @@ class Transcript:
         for item in self._live.values():
             ended = item.state != "open"
             text = item.text()
-            if not item.added:
+            if self._doubtful:
+                writes.append(SettleItem(self._record(item, text)))
+            elif not item.added:
                 writes.append(AddItem(self._record(item, text)))
             elif ended:
                 writes.append(FinishItem(item.item_id, item.state, text, item.code, item.detail))
@@ -248,8 +261,13 @@ class Transcript:
             marks.append((item, item.chars, ended))
         return Batch(tuple(writes), tuple(marks))
 
+    def doubt(self) -> None:
+        """A batch was asked for and its answer was lost: whether it is durable is not known."""
+        self._doubtful = True
+
     def acknowledge(self, batch: Batch) -> None:
         """The batch is durable."""
+        self._doubtful = False
         for item, chars, ended in batch.marks:
             item.added = True
             item.durable_chars = chars
@@ -328,6 +346,18 @@ def write_items(tx: AgentTx, writes: Sequence[ItemWrite]) -> None:
                 tx.append_text(item_id, at_chars, text)
             case FinishItem(item_id, state, text, code, detail):
                 tx.finish_item(item_id, state=state, text=text, code=code, detail=detail)
+            case SettleItem(record):
+                _settle(tx, record)
+
+
+def _settle(tx: AgentTx, record: ItemRecord) -> None:
+    known = tx.item(record.item_id)
+    if known is None:
+        tx.add_item(record)
+    elif record.state == "open":
+        tx.append_text(record.item_id, len(known.text), record.text[len(known.text) :])
+    else:
+        tx.finish_item(record.item_id, state=record.state, text=record.text, code=record.code, detail=record.detail)
 
 
 def bound_text(text: str, limit_bytes: int) -> str:

@@ -180,6 +180,6 @@ async def test_only_an_admitted_run_becomes_dispatched() -> None:
     await admit_one(store, prepare("Hello"))
     first = await store.transact(lambda tx: mark_dispatched(tx, "run_1", 7))
     assert first is not None
-    assert (first.phase, first.sequence_mark) == ("dispatched", 7)
+    assert (first.run.phase, first.run.sequence_mark, first.first_position) == ("dispatched", 7, 1)
     assert await store.transact(lambda tx: mark_dispatched(tx, "run_1", 8)) is None
     assert await store.transact(lambda tx: mark_dispatched(tx, "run_none", 8)) is None

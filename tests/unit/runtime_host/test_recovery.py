@@ -191,6 +191,51 @@ async def test_a_commit_whose_answer_was_lost_is_still_one_message() -> None:
         assert [item.text for item in await after.items(session.session_id) if item.kind == "user"] == ["Hi"]
 
 
+@pytest.mark.parametrize("how", ["repeat", "recover"])
+async def test_a_lost_answer_is_made_up_for_in_the_same_process(how: str) -> None:
+    async with Stage(Script(reply("Once."))) as stage:
+        session = await stage.open()
+        lost = stage.store.commits + 1
+        stage.store.fail_after = lambda number: number == lost
+        with pytest.raises(StorageFailedError):
+            await session.run("Hi", request_id="q")
+        if how == "recover":
+            [recovered] = await stage.runtime.recover(AGENT)
+            assert recovered.session is session
+        run = await session.run("Hi", request_id="q")
+        assert (await run.result()).output_text == "Once."
+        assert await session.run("Hi", request_id="q") is run
+        assert len(stage.driver.turns) == 1
+        assert len(stage.driver.openings) == 1
+        assert kinds(await stage.items(session.session_id)) == [
+            ("user", "complete", "Hi"),
+            ("reply", "complete", "Once."),
+        ]
+
+
+async def test_inputs_that_were_never_sent_are_sent_one_after_the_other() -> None:
+    stage = Stage()
+    session = await stage.open()
+    for text in ("one", "two"):
+        lost = stage.store.commits + 1
+        stage.store.fail_after = lambda number, lost=lost: number == lost  # type: ignore[misc]
+        with pytest.raises(StorageFailedError):
+            await session.run(text, request_id=text)
+    await crash(stage)
+    async with Stage(Script(reply("First.")), Script(reply("Second.")), store=stage.memory) as after:
+        again = await after.runtime.resume_session(session.reference(), context=ME)
+        for text, answer in (("one", "First."), ("two", "Second.")):
+            await until(lambda: again.state == "ready")
+            run = await again.run(text, request_id=text)
+            assert (await run.result()).output_text == answer
+        assert [turn.text for turn in after.driver.turns] == ["one", "two"]
+        assert [tuple(message) for message in await after.driver.turns[1].read_transcript()] == [
+            ("user", "one"),
+            ("assistant", "First."),
+        ]
+        assert [item.text for item in await after.items(session.session_id)] == ["one", "two", "First.", "Second."]
+
+
 async def test_a_file_keeps_what_memory_keeps(tmp_path: Path) -> None:
     async def file_store() -> AgentStore:
         return await open_agent_store(tmp_path / "agent.sqlite3", profile="p", agent=AGENT)

@@ -419,6 +419,28 @@ async def test_a_secret_appears_nowhere() -> None:
         assert "".join(event.data.get("delta", "") for event in events if event.type == "tool.progress") == MASK
 
 
+async def test_what_is_held_back_is_published_when_the_run_ends() -> None:
+    script = Script(
+        [
+            DriverEvent("command.output.delta", {"id": "c", "text": "ends with s"}),
+            DriverEvent("tool.progress", {"id": "t", "name": "n", "stage": "arguments", "delta": "{s"}),
+            DriverEvent("agent.message.delta", {"id": "m", "text": "words"}),
+        ]
+    )
+    async with Stage(script) as stage:
+        stage.connectors.redactor.add(KEY)
+        run = await (await stage.open()).run("Hi")
+        assert (await run.result()).output_text == "words"
+        events = await all_events(run)
+        said = {event.type: "" for event in events}
+        for event in events:
+            said[event.type] += event.data.get("text", event.data.get("delta", ""))
+        assert said["command.output.delta"] == "ends with s"
+        assert said["tool.progress"] == "{s"
+        assert said["agent.message.delta"] == "words"
+        assert events[-1].type == "run.finished"
+
+
 async def test_open_text_is_checkpointed_while_it_arrives_and_no_timer_is_left() -> None:
     hold = asyncio.Event()
     async with Stage(Script([*reply("Open text")[:1], Hold(hold)])) as stage:
@@ -442,7 +464,8 @@ async def test_open_text_is_checkpointed_while_it_arrives_and_no_timer_is_left()
 
 async def test_a_completed_item_is_durable_before_the_run_ends() -> None:
     hold = asyncio.Event()
-    async with Stage(Script([*reply("First.", item_id="a"), Hold(hold), *reply("Second.", item_id="b")])) as stage:
+    script = Script([*reply("First.", item_id="a"), Hold(hold), *reply("Second.", item_id="b")])
+    async with Stage(script, checkpoint_s=60) as stage:
         session = await stage.open()
         run = await session.run("Hi")
         await until(lambda: stage.driver.turns != [] and run.journal.last_sequence >= 3)
@@ -460,17 +483,21 @@ async def test_a_short_run_costs_three_commits() -> None:
         assert stage.store.commits - before == 3, "admission, dispatch, end"
 
 
-async def test_an_end_that_could_not_be_stored_is_kept_and_stored_later() -> None:
+@pytest.mark.parametrize("made", [True, False], ids=["made, answer lost", "not made"])
+async def test_an_end_that_could_not_be_stored_is_kept_and_stored_later(made: bool) -> None:
     async with Stage() as stage:
         session = await stage.open()
         admission = stage.store.commits + 1
-        stage.store.fail_before = lambda number: number > admission + 1
+        if made:
+            stage.store.fail_after = lambda number: number > admission + 1
+        else:
+            stage.store.fail_before = lambda number: number > admission + 1
         run = await session.run("Hi")
-        with pytest.raises(AgentSessionRecoveryError, match="disk is full"):
+        with pytest.raises(AgentSessionRecoveryError, match="could not be stored"):
             await run.result()
         assert "run.finished" not in [event.type for event in await all_events(run)]
         assert session.state == "failed"
-        stage.store.fail_before = lambda number: False
+        stage.store.fail_before = stage.store.fail_after = lambda number: False
         again = await session.get_run(run.run_id)
         assert (await again.result()).output_text == "Hello."
         record = await stage.run_record(run.run_id)
@@ -480,16 +507,26 @@ async def test_an_end_that_could_not_be_stored_is_kept_and_stored_later() -> Non
         assert len(stage.driver.turns) == 1
 
 
-async def test_a_failed_checkpoint_loses_nothing() -> None:
-    hold = asyncio.Event()
-    async with Stage(Script([*reply("Text")[:1], Hold(hold), *reply("Text, whole.")])) as stage:
+@pytest.mark.parametrize("made", [True, False], ids=["made, answer lost", "not made"])
+@pytest.mark.parametrize("more", [True, False], ids=["more text", "the end"])
+async def test_a_failed_checkpoint_loses_nothing(made: bool, more: bool) -> None:
+    first, second = asyncio.Event(), asyncio.Event()
+    rest = reply("Text, whole.") if not more else reply(", whole.")[:1]
+    async with Stage(Script([*reply("Text")[:1], Hold(first), *rest, Hold(second)])) as stage:
         session = await stage.open()
+        failing = stage.store.commits + 3
+        if made:
+            stage.store.fail_after = lambda number: number == failing
+        else:
+            stage.store.fail_before = lambda number: number == failing
         run = await session.run("Hi")
-        await until(lambda: bool(run.open_items()))
-        failing = stage.store.commits + 1
-        stage.store.fail_before = lambda number: number == failing
         await until(lambda: stage.store.commits >= failing)
-        hold.set()
+        assert [item.text for item in run.open_items()] == ["Text"]
+        first.set()
+        if more:
+            await until(lambda: stage.store.commits > failing)
+            assert kinds(await stage.items(session.session_id))[1:] == [("reply", "open", "Text, whole.")]
+        second.set()
         assert (await run.result()).status == "completed"
         assert kinds(await stage.items(session.session_id))[1:] == [("reply", "complete", "Text, whole.")]
 

@@ -4,6 +4,7 @@ import pytest
 
 from runtime_host.capabilities import DriverInspection
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
+from runtime_host.drivers.base import DriverSession, SessionOpening
 from runtime_host.errors import (
     AgentBusyError,
     AgentClosedError,
@@ -225,6 +226,28 @@ async def test_a_session_that_opens_while_the_runtime_closes_is_not_left_open() 
     await closing
     assert stage.driver.closes == len(stage.driver.openings)
     assert await stage.memory.read(lambda tx: tx.sessions()) == []
+
+
+async def test_a_native_side_that_opens_while_the_runtime_closes_is_let_go_of() -> None:
+    gate = asyncio.Event()
+
+    class Slow(ScriptedDriver):
+        async def open(self, opening: SessionOpening) -> DriverSession:
+            session = await super().open(opening)
+            await gate.wait()
+            return session
+
+    stage = Stage(driver=Slow([Script()]))
+    runtime = AgentRuntime(stage.backend, backend_ownership="borrowed")
+    opening = asyncio.ensure_future(runtime.create_agent({"id": AGENT}).open_session(session_options()))
+    await until(lambda: bool(stage.driver.openings))
+    await runtime.aclose()
+    gate.set()
+    with pytest.raises(AgentClosedError):
+        await opening
+    assert stage.driver.closes == 1
+    assert await stage.memory.read(lambda tx: tx.sessions()) == []
+    await stage.runtime.aclose()
 
 
 async def test_an_unconfirmed_session_is_readable_and_takes_no_input_in_this_process() -> None:

@@ -88,6 +88,18 @@ async def test_what_comes_while_a_checkpoint_is_written_is_not_lost() -> None:
     assert [(item.state, item.text) for item in await stored(store)] == [("complete", "before during")]
 
 
+async def test_a_checkpoint_counts_only_what_was_in_it() -> None:
+    store, transcript = await store_with_session(), transcript_of()
+    transcript.delta("reply", "m", "before ")
+    batch = transcript.pending_writes()
+    transcript.delta("reply", "m", "during ")
+    await store.transact(lambda tx: write_items(tx, batch.writes))
+    transcript.acknowledge(batch)
+    transcript.delta("reply", "m", "after")
+    await flush(store, transcript)
+    assert [(item.state, item.text) for item in await stored(store)] == [("open", "before during after")]
+
+
 async def test_items_take_positions_in_the_order_of_their_first_text() -> None:
     store, transcript = await store_with_session(), transcript_of()
     transcript.delta("reasoning", "x", "think")
