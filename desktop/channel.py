@@ -113,6 +113,7 @@ class RendererChannel:
         self._wake_timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._long: set[asyncio.Task[None]] = set()
         self._probe_answers: dict[int, asyncio.Future[tuple[dto.Probe, ...]]] = {}
         self._answers_to: dict[type, Callable[[Any], Awaitable[None]]] = {
             dto.Locked: self._first_messages,
@@ -144,6 +145,12 @@ class RendererChannel:
                 log.error("a channel task failed", exc_info=fault)
                 self._end(None)
 
+    def _long_ended(self, task: "asyncio.Task[None]") -> None:
+        self._long.discard(task)
+        self._task_ended(task)
+        if self._backlog() <= WAITING_COMMANDS:
+            self._resume_reading()
+
     def _end(self, breach: Breach | None) -> None:
         if self.closed.is_set():
             return
@@ -156,7 +163,7 @@ class RendererChannel:
         if self._wake_timer is not None:
             self._wake_timer.cancel()
         self._leave_journal()
-        for task in self._tasks:
+        for task in (*self._tasks, *self._long):
             if task is not asyncio.current_task():
                 task.cancel()
         for answer in self._probe_answers.values():
@@ -170,7 +177,7 @@ class RendererChannel:
     async def aclose(self) -> None:
         """End the channel; the other side sees its end."""
         self._end(None)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._long, return_exceptions=True)
 
     # ----------------------------------------------------------------- reading
 
@@ -201,8 +208,12 @@ class RendererChannel:
         except Breach as breach:
             self._end(breach)
             return
-        if len(self._commands) + len(self._answers) > WAITING_COMMANDS:
+        if self._backlog() > WAITING_COMMANDS:
             self._pause_reading()
+
+    def _backlog(self) -> int:
+        """What the renderer has asked for and not yet been given."""
+        return len(self._commands) + len(self._answers) + len(self._long)
 
     def _received(self, message: dto.RendererMessage) -> None:
         if isinstance(message, dto.Ack):
@@ -241,7 +252,7 @@ class RendererChannel:
             while self._commands:
                 message = self._commands.popleft()
                 await self._carry_out(message)
-                if len(self._commands) + len(self._answers) <= WAITING_COMMANDS:
+                if self._backlog() <= WAITING_COMMANDS:
                     self._resume_reading()
 
     async def _carry_out(self, message: dto.RendererMessage) -> None:
@@ -323,8 +334,8 @@ class RendererChannel:
         if isinstance(command, (dto.Stop, dto.Delete, dto.AddConnector, dto.RemoveConnector, dto.SelfTest)):
             # These wait for a confirmation or an end; what the person does meanwhile must not wait for them.
             task = self._loop.create_task(self._answer_later(command, request))
-            task.add_done_callback(self._task_ended)
-            self._tasks = [other for other in self._tasks if not other.done()] + [task]
+            task.add_done_callback(self._long_ended)
+            self._long.add(task)
             return
         await self._answer_command(command, request, text)
 
@@ -457,7 +468,7 @@ class RendererChannel:
             self._in_flight = self._encoder.last_sequence
             self._sent_at = self._loop.time()
             self._write(data)
-            if len(self._commands) + len(self._answers) <= WAITING_COMMANDS:
+            if self._backlog() <= WAITING_COMMANDS:
                 self._resume_reading()
 
     def _interval_over(self) -> None:

@@ -367,6 +367,30 @@ async def test_a_failed_reply_says_why_and_can_be_asked_again(seat: Seat, server
     await until_ended(puppet, after=after)
 
 
+async def test_a_renderer_that_asks_without_end_is_not_read_on(seat: Seat, host: Host) -> None:
+    """Questions that wait for the person (or a lock) are as bounded as the others."""
+    puppet = seat.puppet
+    await puppet.lock()
+    await puppet.wait_for(dto.Selected)
+    await host.desk._testing.acquire()
+    flood = [dto.SelfTest(request=puppet.request()) for _ in range(400)]
+
+    async def pour() -> None:
+        for start in range(0, len(flood), 100):
+            await puppet.say(*flood[start : start + 100])
+        for _ in range(3_000):
+            await puppet.say(*[dto.SelfTest(request=puppet.request()) for _ in range(100)])
+
+    pouring = asyncio.ensure_future(pour())
+    await asyncio.sleep(1)
+    assert len(seat.channel._long) + len(seat.channel._commands) < 3_000
+    assert not pouring.done()
+    pouring.cancel()
+    await asyncio.gather(pouring, return_exceptions=True)
+    await seat.channel.aclose()
+    host.desk._testing.release()
+
+
 async def test_random_frames_end_the_channel_and_nothing_else(host: Host) -> None:
     chance = random.Random(7)
     for _ in range(100):
