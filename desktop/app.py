@@ -10,7 +10,7 @@ import logging
 import signal
 import sys
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Literal
 
 from desktop import failed_start, guard, logs, notifications, process, sanitize
 from desktop.agent_stores import AgentStores
@@ -88,7 +88,9 @@ class Host:
         stack.push_async_callback(profile.close)
         self.settings = Settings(profile)
         await self.settings.load()
-        self.credentials = Credentials(self.settings.profile_uuid)
+        self.credentials = Credentials(
+            self.settings.profile_uuid, on_slow=functools.partial(self.tell, "key-store", "warning", "KEYRING_SLOW")
+        )
         stack.push_async_callback(self.credentials.aclose)
         self.connectors = Connectors(profile)
         await self.connectors.load()
@@ -113,6 +115,7 @@ class Host:
             functools.partial(launch_dialog, build=BUILD),
             picture_word=lambda: self.settings.picture_word,
             looks=self.appearance.looks,
+            on_failure=functools.partial(self.tell, "dialog", "error"),
         )
         stack.push_async_callback(self.dialogs.aclose)
         self.operations = Operations(self)
@@ -160,6 +163,13 @@ class Host:
             self.window.channel.tell(dto.Raise(token=sanitize.line(token)))
         else:
             self.open_window()
+
+    def tell(self, name: str, level: Literal["info", "warning", "error"], code: str, sentence: str) -> None:
+        """Say a sentence in the window, if there is one."""
+        if self.window is not None and self.window.channel is not None and self.window.locked is not None:
+            self.window.channel.tell(
+                dto.Notice(id=name, level=level, code=sanitize.code(code), text=sanitize.sentence(sentence))
+            )
 
     async def trusted(self) -> Dialogs:
         """The dialogs; ahead of the very first one the person chooses the picture that marks all of them."""

@@ -343,7 +343,7 @@ class WindowDesk:
             return dto.Outcome(request=command.request, status="stale", code="STALE", text="It is gone already.")
         running = self._host.conversations.live_run(name) is not None
         confirmed = await (await self._host.trusted()).confirm(
-            DeleteConfirmation(title=sanitize.line(row.record.title), running=running)
+            DeleteConfirmation(title=row.record.title, running=running)
         )
         if not confirmed:
             return dto.Outcome(request=command.request, status="refused", code="NOT_CONFIRMED", text="")
@@ -358,7 +358,12 @@ class WindowDesk:
         if found is None:
             return dto.Outcome(request=command.request, status="stale", code="STALE", text="It is gone already.")
         confirmed = await (await self._host.trusted()).confirm(
-            RemoveConnector(name=sanitize.line(found.name), address=sanitize.line(found.base_url))
+            RemoveConnector(
+                name=found.name,
+                address=found.base_url,
+                key=_key_fate(found.secret.kind if found.secret else None),
+                used_by=tuple(await self._host.conversations.titles_of(found.name)),
+            )
         )
         if not confirmed:
             return dto.Outcome(request=command.request, status="refused", code="NOT_CONFIRMED", text="")
@@ -458,6 +463,14 @@ def _enter(ending: Ending | None, choice: Choice | None) -> str:
     if ending is not None and ending.state in ("admitting", "working", "stopping", "waiting"):
         return ENTER_WAITS
     return ENTER_SENDS
+
+
+def _key_fate(kind: str | None) -> str:
+    if kind is None:
+        return ""
+    if kind == "keyring":
+        return "Deleted from this computer’s key store."
+    return "It is in an environment variable, and stays there."
 
 
 def _key_words(kind: str | None) -> str:

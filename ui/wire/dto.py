@@ -59,7 +59,7 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 # --------------------------------------------------------------------------- parts
 
 
-class ConversationRow(Part):
+class ConversationRow(Part, frozen=True):
     """One line of the sidebar. `updated_ms` is Unix time and, with `pinned`, the sort order."""
 
     id: Id
@@ -70,7 +70,7 @@ class ConversationRow(Part):
     pinned: bool = False
 
 
-class Item(Part):
+class Item(Part, frozen=True):
     """One entry of a transcript.
 
     `text` is at most the first `TEXT_PIECE_CHARS` characters; `size_chars` is the
@@ -89,7 +89,7 @@ class Item(Part):
     created_ms: Millis = 0
 
 
-class RunView(Part):
+class RunView(Part, frozen=True):
     """What the person sees of the newest run of the selected conversation."""
 
     id: Id
@@ -100,7 +100,7 @@ class RunView(Part):
     can_ask_again: bool = False
 
 
-class Choice(Part):
+class Choice(Part, frozen=True):
     """One entry of the picker, offered by the host; the renderer answers with its id only."""
 
     id: Id
@@ -117,7 +117,7 @@ class Choice(Part):
     """It needs neither key nor network; the first-run page offers it first."""
 
 
-class ConnectorRow(Part):
+class ConnectorRow(Part, frozen=True):
     """A named credential, without the credential."""
 
     id: Id
@@ -128,7 +128,7 @@ class ConnectorRow(Part):
     removable: bool = True
 
 
-class Wall(Part):
+class Wall(Part, frozen=True):
     """One wall around the renderer and whether it stands."""
 
     name: Line
@@ -136,7 +136,7 @@ class Wall(Part):
     detail: Sentence = ""
 
 
-class Probe(Part):
+class Probe(Part, frozen=True):
     """One escape attempt made from inside the renderer."""
 
     name: Line
@@ -151,7 +151,7 @@ Probes = Annotated[tuple[Probe, ...], Meta(max_length=96)]
 # --------------------------------------------------------------- host to renderer
 
 
-class HostHello(Message, tag="hello"):
+class HostHello(Message, frozen=True, tag="hello"):
     """First message of the host; no content before the renderer's `Locked`."""
 
     version: int
@@ -164,7 +164,7 @@ class HostHello(Message, tag="hello"):
     zoom_percent: Annotated[int, Meta(ge=50, le=300)] = 100
 
 
-class Appearance(Message, tag="appearance"):
+class Appearance(Message, frozen=True, tag="appearance"):
     theme: Theme
     dark: bool
     high_contrast: bool = False
@@ -172,7 +172,7 @@ class Appearance(Message, tag="appearance"):
     zoom_percent: Annotated[int, Meta(ge=50, le=300)] = 100
 
 
-class Conversations(Message, tag="conversations"):
+class Conversations(Message, frozen=True, tag="conversations"):
     """Answer to `WantConversations`: rows `first`… of `total` that match `filter`."""
 
     filter: Line
@@ -181,15 +181,15 @@ class Conversations(Message, tag="conversations"):
     rows: Annotated[tuple[ConversationRow, ...], Meta(max_length=WINDOW_ITEMS)]
 
 
-class ConversationChanged(Message, tag="conversation"):
+class ConversationChanged(Message, frozen=True, tag="conversation"):
     row: ConversationRow
 
 
-class ConversationGone(Message, tag="conversation-gone"):
+class ConversationGone(Message, frozen=True, tag="conversation-gone"):
     id: Id
 
 
-class Selected(Message, tag="selected"):
+class Selected(Message, frozen=True, tag="selected"):
     """The binding that every command acts on. `conversation` is None on the first-run page.
 
     `sentence` is the header's quiet line (harness, model, effort, what it may touch);
@@ -210,12 +210,12 @@ class Selected(Message, tag="selected"):
     run: RunView | None = None
 
 
-class DraftPiece(Message, tag="draft-piece"):
+class DraftPiece(Message, frozen=True, tag="draft-piece"):
     revision: Number
     text: Text
 
 
-class RunChanged(Message, tag="run"):
+class RunChanged(Message, frozen=True, tag="run"):
     """State of the newest run of the selected conversation; the revision moves with it."""
 
     revision: Number
@@ -224,7 +224,7 @@ class RunChanged(Message, tag="run"):
     run: RunView | None
 
 
-class Items(Message, tag="items"):
+class Items(Message, frozen=True, tag="items"):
     """Answer to `WantItems`, and the snapshot after a gap (then `snapshot` is true)."""
 
     conversation: Id
@@ -234,13 +234,13 @@ class Items(Message, tag="items"):
     snapshot: bool = False
 
 
-class ItemAdded(Message, tag="item"):
+class ItemAdded(Message, frozen=True, tag="item"):
     conversation: Id
     index: Count
     item: Item
 
 
-class ItemDelta(Message, tag="delta"):
+class ItemDelta(Message, frozen=True, tag="delta"):
     """Text that follows character `at` of an open item."""
 
     conversation: Id
@@ -249,7 +249,7 @@ class ItemDelta(Message, tag="delta"):
     text: Text
 
 
-class ItemDone(Message, tag="item-done"):
+class ItemDone(Message, frozen=True, tag="item-done"):
     conversation: Id
     item: Id
     state: ItemState
@@ -258,7 +258,7 @@ class ItemDone(Message, tag="item-done"):
     detail: Sentence = ""
 
 
-class ItemText(Message, tag="text"):
+class ItemText(Message, frozen=True, tag="text"):
     """Answer to `WantText`."""
 
     conversation: Id
@@ -268,7 +268,7 @@ class ItemText(Message, tag="text"):
     last: bool
 
 
-class Gap(Message, tag="gap"):
+class Gap(Message, frozen=True, tag="gap"):
     """Events `after`+1 … `before`-1 of the run are gone; a snapshot of its items follows."""
 
     conversation: Id
@@ -277,7 +277,7 @@ class Gap(Message, tag="gap"):
     before: Count
 
 
-class Notice(Message, tag="notice"):
+class Notice(Message, frozen=True, tag="notice"):
     """A sentence over the conversation. `sticky` ones stay until the host withdraws them."""
 
     id: Id
@@ -287,19 +287,19 @@ class Notice(Message, tag="notice"):
     sticky: bool = False
 
 
-class NoticeGone(Message, tag="notice-gone"):
+class NoticeGone(Message, frozen=True, tag="notice-gone"):
     id: Id
 
 
-class Choices(Message, tag="choices"):
+class Choices(Message, frozen=True, tag="choices"):
     choices: Annotated[tuple[Choice, ...], Meta(max_length=512)]
 
 
-class Connectors(Message, tag="connectors"):
+class Connectors(Message, frozen=True, tag="connectors"):
     rows: Annotated[tuple[ConnectorRow, ...], Meta(max_length=256)]
 
 
-class Outcome(Message, tag="outcome"):
+class Outcome(Message, frozen=True, tag="outcome"):
     """Answer to the command `request`. `id` names what it made (a conversation or run)."""
 
     request: Number
@@ -309,7 +309,7 @@ class Outcome(Message, tag="outcome"):
     id: Id | None = None
 
 
-class RunProbes(Message, tag="run-probes"):
+class RunProbes(Message, frozen=True, tag="run-probes"):
     """The decoys the renderer must fail to reach: made by the host for this question, gone after it."""
 
     request: Number
@@ -326,7 +326,7 @@ class RunProbes(Message, tag="run-probes"):
     other_window: int = 0
 
 
-class Isolation(Message, tag="isolation"):
+class Isolation(Message, frozen=True, tag="isolation"):
     """The self-test page: walls in use, what each probe met, and one sentence on top."""
 
     level: Literal["walled", "partly", "none"]
@@ -336,13 +336,13 @@ class Isolation(Message, tag="isolation"):
     system: Line = ""
 
 
-class Raise(Message, tag="raise"):
+class Raise(Message, frozen=True, tag="raise"):
     """Bring the window to the front; `token` is an XDG activation token or empty."""
 
     token: Line = ""
 
 
-class Close(Message, tag="close"):
+class Close(Message, frozen=True, tag="close"):
     """The host ends; the renderer closes its window and exits."""
 
 
@@ -376,12 +376,12 @@ HostMessage = (
 # --------------------------------------------------------------- renderer to host
 
 
-class RendererHello(Message, tag="hello"):
+class RendererHello(Message, frozen=True, tag="hello"):
     version: int
     build: Line
 
 
-class Locked(Message, tag="locked"):
+class Locked(Message, frozen=True, tag="locked"):
     """Every wall that the renderer raises itself stands; content may come.
 
     `painted_ns` is CLOCK_MONOTONIC at the first painted frame.
@@ -392,53 +392,53 @@ class Locked(Message, tag="locked"):
     platform: Line = ""
 
 
-class Ack(Message, tag="ack"):
+class Ack(Message, frozen=True, tag="ack"):
     """Frame `frame` was read and reduced; the next one may come."""
 
     frame: Number
 
 
-class WantConversations(Message, tag="want-conversations"):
+class WantConversations(Message, frozen=True, tag="want-conversations"):
     filter: Line
     first: Count
     count: Annotated[int, Meta(ge=1, le=WINDOW_ITEMS)]
 
 
-class WantItems(Message, tag="want-items"):
+class WantItems(Message, frozen=True, tag="want-items"):
     conversation: Id
     first: Count
     count: Annotated[int, Meta(ge=1, le=WINDOW_ITEMS)]
 
 
-class WantText(Message, tag="want-text"):
+class WantText(Message, frozen=True, tag="want-text"):
     conversation: Id
     item: Id
     at: Count
 
 
-class Select(Message, tag="select"):
+class Select(Message, frozen=True, tag="select"):
     request: Number
     conversation: Id
 
 
-class NewConversation(Message, tag="new"):
+class NewConversation(Message, frozen=True, tag="new"):
     request: Number
 
 
-class Choose(Message, tag="choose"):
+class Choose(Message, frozen=True, tag="choose"):
     request: Number
     revision: Number
     choice: Id
     effort: Line = ""
 
 
-class Piece(Message, tag="piece"):
+class Piece(Message, frozen=True, tag="piece"):
     """Text ahead of the next `Send` or `Draft`, in order; at most `SPOOL_BYTES` in all."""
 
     text: Text
 
 
-class Send(Message, tag="send"):
+class Send(Message, frozen=True, tag="send"):
     """Enter. `request_id` makes a repeated send the same run; `pieces` is how many `Piece`s precede `text`."""
 
     request: Number
@@ -448,7 +448,7 @@ class Send(Message, tag="send"):
     pieces: Annotated[int, Meta(ge=0, le=2048)] = 0
 
 
-class Draft(Message, tag="draft"):
+class Draft(Message, frozen=True, tag="draft"):
     """What stands in the composer of `conversation` (None: of the next new one)."""
 
     conversation: Id | None
@@ -456,24 +456,24 @@ class Draft(Message, tag="draft"):
     pieces: Annotated[int, Meta(ge=0, le=2048)] = 0
 
 
-class Stop(Message, tag="stop"):
+class Stop(Message, frozen=True, tag="stop"):
     request: Number
     revision: Number
 
 
-class Detach(Message, tag="detach"):
+class Detach(Message, frozen=True, tag="detach"):
     request: Number
     revision: Number
 
 
-class Delete(Message, tag="delete"):
+class Delete(Message, frozen=True, tag="delete"):
     """A proposal: the trusted dialog asks, the host decides."""
 
     request: Number
     revision: Number
 
 
-class AskAgain(Message, tag="ask-again"):
+class AskAgain(Message, frozen=True, tag="ask-again"):
     """The person wants the last message of an ended run answered once more, as a new run."""
 
     request: Number
@@ -481,32 +481,32 @@ class AskAgain(Message, tag="ask-again"):
     request_id: Id
 
 
-class AddConnector(Message, tag="add-connector"):
+class AddConnector(Message, frozen=True, tag="add-connector"):
     """A proposal: name, address and key are typed in the trusted dialog."""
 
     request: Number
 
 
-class RemoveConnector(Message, tag="remove-connector"):
+class RemoveConnector(Message, frozen=True, tag="remove-connector"):
     request: Number
     connector: Id
 
 
-class SetTheme(Message, tag="set-theme"):
+class SetTheme(Message, frozen=True, tag="set-theme"):
     request: Number
     theme: Theme
 
 
-class SelfTest(Message, tag="self-test"):
+class SelfTest(Message, frozen=True, tag="self-test"):
     request: Number
 
 
-class ProbeResults(Message, tag="probe-results"):
+class ProbeResults(Message, frozen=True, tag="probe-results"):
     request: Number
     probes: Probes
 
 
-class WindowClosed(Message, tag="window-closed"):
+class WindowClosed(Message, frozen=True, tag="window-closed"):
     """The person closed the window; work goes on."""
 
 

@@ -9,7 +9,7 @@ first fault raises `Breach` and the decoder stays broken: nothing after it is re
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -92,7 +92,7 @@ class FrameDecoder(Generic[M]):
             self._next += 1
             yield Frame(sequence, messages)
 
-    def _fail(self, code: str, detail: str) -> None:
+    def _fail(self, code: str, detail: str) -> NoReturn:
         self._broken = Breach(code, detail)
         self._buffer.clear()
         raise self._broken
