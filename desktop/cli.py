@@ -364,10 +364,15 @@ def connectors_add(
         order["secret"] = {"kind": "env", "name": key_env}
     elif key_stdin:
         # Checked before the key is stored, so that a refused connector leaves no key behind.
-        code = _order("connector-add", {**order, "check": True}, lambda line: show(line) if "error" in line else None)
+        checked: list[dict[str, Any]] = []
+        code = _order(
+            "connector-add",
+            {**order, "check": True},
+            lambda line: show(line) if "error" in line else checked.append(line["row"]),
+        )
         if code != COMPLETED:
             return code
-        return _add_with_key(order, show, as_json)
+        return _add_with_key({**order, "base_url": checked[0]["base_url"]}, show, as_json)
     return _order("connector-add", order, show)
 
 
@@ -387,7 +392,7 @@ def _add_with_key(order: dict[str, Any], show: Show, as_json: bool) -> int:
     async def keep() -> dict[str, Any]:
         credentials = Credentials(profile_uuid)
         try:
-            return (await credentials.store(order["name"], key)).model_dump(mode="json")
+            return (await credentials.store(order["name"], key, base_url=order["base_url"])).model_dump(mode="json")
         finally:
             await credentials.aclose()
 

@@ -36,7 +36,7 @@ async def enter_connector(host: "Host") -> Connector | None:
             connector = Connector(name=entry.name, vendor="openai-compatible", base_url=entry.address)
             host.connectors.check_name(connector.name)
             if entry.key:
-                secret = await host.credentials.store(connector.name, entry.key.reveal())
+                secret = await host.credentials.store(connector.name, entry.key, base_url=connector.base_url)
                 connector = Connector(
                     name=connector.name, vendor=connector.vendor, base_url=connector.base_url, secret=secret
                 )
