@@ -24,10 +24,8 @@ def main() -> int:
     for dark in (False, True):
         for high in (False, True):
             table = colours(dark=dark, high_contrast=high)
-            lowest = min((contrast(table[t], table[g]), t, g) for t, g in pairs())
-            print(
-                f"{theme_name(dark=dark, high_contrast=high):15} lowest {lowest[0]:.2f} : 1 ({lowest[1]} on {lowest[2]})"
-            )
+            ratio, text, ground = min((contrast(table[t], table[g]), t, g) for t, g in pairs())
+            print(f"{theme_name(dark=dark, high_contrast=high):15} lowest {ratio:.2f} : 1 ({text} on {ground})")
             for text, ground, ratio in faults(dark=dark, high_contrast=high):
                 print(f"  too low: {text} on {ground} {ratio:.2f} : 1")
                 found += 1

@@ -32,7 +32,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "detach",
         "Detach",
-        "Lets go of the session and frees what it holds. The conversation stays here and goes on with your next message.",
+        "Lets go of the session and frees what it holds. The conversation stays and goes on with your next message.",
         "detach",
         needs="conversation",
     ),

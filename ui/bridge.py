@@ -60,6 +60,7 @@ class Bridge(QObject):
     Signals:
         composerText: The composer is to hold this text.
         followed: Another conversation is on screen: go to its end.
+        flushed: Rows grew: whoever follows the end goes there before the next frame, not after it.
         asked: The window is to carry out this action itself (focus, picker, sidebar).
         probesWanted: The host asks for the probes.
         ended: The host closes the window.
@@ -67,6 +68,7 @@ class Bridge(QObject):
 
     composerText = Signal(str)
     followed = Signal()
+    flushed = Signal()
     asked = Signal(str)
     probesWanted = Signal(object)
     ended = Signal()
@@ -80,7 +82,7 @@ class Bridge(QObject):
         self.conversations = ConversationsModel(store)
         self.choices, self.connectors = ListModel(), ListModel()
         self.notices, self.isolation = ListModel(), ListModel()
-        self._shown_conversation: str | None = None
+        self._arrivals = 0
         self._listing_asked: set[int] = set()
         self._flushed_at = 0.0
         self._frame = self._once(0, self._flush_rows)
@@ -130,8 +132,8 @@ class Bridge(QObject):
                 model.replace(rows(store))
         if changed:
             self._publish()
-        if store.conversation != self._shown_conversation:
-            self._shown_conversation = store.conversation
+        if store.arrivals != self._arrivals:
+            self._arrivals = store.arrivals
             self._drafted = (store.conversation, store.typed)
             self._look_at_end()
             self.followed.emit()
@@ -173,6 +175,7 @@ class Bridge(QObject):
     def _flush_rows(self) -> None:
         self._store.transcript.flush()
         self._flushed_at = time.monotonic()
+        self.flushed.emit()
 
     def _look_at_end(self) -> None:
         rows = self._store.transcript.row_count
@@ -353,9 +356,7 @@ class Bridge(QObject):
 
     @Slot(str)
     def removeConnector(self, connector: str) -> None:
-        self._command(
-            "remove-connector", lambda request: dto.RemoveConnector(request=request, connector=connector)
-        )
+        self._command("remove-connector", lambda request: dto.RemoveConnector(request=request, connector=connector))
 
     @Slot(str)
     def setTheme(self, theme: str) -> None:

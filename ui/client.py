@@ -6,6 +6,7 @@ channel ends or breaks its rules there is nothing left to show, so `lost` is cal
 """
 
 import os
+import traceback
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QObject, QSocketNotifier
@@ -117,6 +118,10 @@ class Client(QObject):
         except Breach as breach:
             self._lose(str(breach))
             return False
+        except Exception:  # a fault of ours: a window that shows half of it would lie, a new one does not
+            traceback.print_exc()
+            self._lose("fault while reducing")
+            return False
         return not self._gone
 
     def _settle(self) -> None:
@@ -148,4 +153,8 @@ class Client(QObject):
 def _weight(message: dto.RendererMessage) -> int:
     """No fewer bytes than the message takes in a frame."""
     text = getattr(message, "text", "")
-    return _SMALL_BYTES + _ENVELOPE_BYTES * len(text) if not isinstance(message, dto.ProbeResults) else RENDERER_FRAME_BYTES
+    return (
+        _SMALL_BYTES + _ENVELOPE_BYTES * len(text)
+        if not isinstance(message, dto.ProbeResults)
+        else RENDERER_FRAME_BYTES
+    )

@@ -26,9 +26,7 @@ class Looks:
         self, *, dark: bool, high_contrast: bool = False, reduced_motion: bool = False, zoom_percent: int = 100
     ) -> None:
         """Put on another appearance; what QML has bound follows."""
-        fresh = tokens(
-            dark=dark, high_contrast=high_contrast, reduced_motion=reduced_motion, zoom_percent=zoom_percent
-        )
+        fresh = tokens(dark=dark, high_contrast=high_contrast, reduced_motion=reduced_motion, zoom_percent=zoom_percent)
         for name, value in fresh.items():
             if self.table.get(name) != value:
                 colour = isinstance(value, str) and value.startswith("#")

@@ -80,6 +80,8 @@ class Store:
         self.listing_changes: list[tuple[str, int]] = []
         self.selected: dto.Selected | None = None
         self.revision = 0
+        self.arrivals = 0
+        """How often another conversation came on screen."""
         self.run: dto.RunView | None = None
         self.enter = ""
         self.transcript = Transcript()
@@ -159,7 +161,7 @@ class Store:
         conversation = self.conversation
         state = run.state if run is not None else "done"
         last = self.transcript.last()
-        told = last is not None and last.item.kind == "notice"
+        told = last is not None and (last.item.kind == "notice" or last.item.state in ("stopped", "failed", "unknown"))
         isolation = self.isolation
         return {
             "ready": self.hello is not None and selected is not None,
@@ -173,6 +175,7 @@ class Store:
             "sentence": selected.sentence if selected else "",
             "harness": choice.harness if choice else "",
             "choice": choice.id if choice else "",
+            "choicePlace": self.choices.index(choice) if choice else -1,
             "effort": selected.effort if selected else "",
             "enter": self.enter,
             "runState": state,
@@ -180,6 +183,7 @@ class Store:
             "runTone": TONES[state],
             "runIcon": ICONS[state],
             "runSentence": "" if run is None or (told and not self.busy) else run.sentence,
+            "runTold": told and not self.busy,
             "runVisible": run is not None and (state != "done" or run.can_ask_again),
             "busy": self.busy,
             "stopping": state == "stopping",
@@ -332,6 +336,7 @@ class Store:
         moved = first or before != message.conversation
         if moved:
             self.transcript.reset(message.conversation, message.total)
+            self.arrivals += 1
             self.gap = False
             if not self._becomes(before, message):
                 self._take_draft(message)

@@ -21,7 +21,9 @@ KEPT_ITEMS = 400
 AHEAD_ITEMS = 40
 """Items loaded beyond either end of what is visible."""
 
-LineKind = Literal["user", "text", "heading", "code", "table", "rule", "reasoning", "notice", "foot", "more", "unloaded"]
+LineKind = Literal[
+    "user", "text", "heading", "code", "table", "rule", "reasoning", "notice", "foot", "more", "unloaded"
+]
 Space = Literal["none", "tight", "block", "section", "message"]
 
 
@@ -247,6 +249,7 @@ class Transcript:
             self.total = total
             self._entries.clear()
             self._by_id.clear()
+            self._order.clear()
             self._asked.clear()
             self._dirty.clear()
             self._visible = (max(0, total - 1), max(0, total - 1))

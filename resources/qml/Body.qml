@@ -26,6 +26,7 @@ TextEdit {
     selectedTextColor: theme.onSelection
     font.family: theme.fontText
     font.pixelSize: theme.fontBody
+    font.features: { "calt": 0, "liga": 0 }
     Accessible.role: Accessible.Paragraph
     Accessible.name: said
     Accessible.readOnly: true

@@ -26,7 +26,7 @@ Item {
     Rectangle {
         id: box
         width: parent.width
-        height: Math.max(theme.control + theme.s8, Math.min(edit.height, Math.max(theme.control, root.most))) + theme.s8
+        height: Math.max(theme.control + theme.s8, Math.min(edit.implicitHeight, Math.max(theme.control, root.most))) + theme.s8
         radius: theme.radiusCard
         color: theme.raised
         border.width: edit.activeFocus ? theme.focusLine : theme.hairline

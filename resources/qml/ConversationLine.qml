@@ -45,6 +45,7 @@ Item {
             y: theme.s8
             width: parent.width - 2 * theme.s8 - (pin.visible ? pin.width + theme.s4 : 0)
             text: line.row.title
+            horizontalAlignment: Text.AlignLeft
             font.pixelSize: theme.fontQuiet
             font.weight: line.row.chosen ? theme.medium : theme.regular
             elide: Text.ElideRight
@@ -61,7 +62,9 @@ Item {
             tint: theme.quiet
         }
         Quiet {
+            id: second
             x: theme.s8
+            horizontalAlignment: Text.AlignLeft
             anchors.top: title.bottom
             width: parent.width - 2 * theme.s8 - (mark.visible ? mark.width + theme.s8 : 0)
             text: line.row.subtitle
@@ -74,8 +77,7 @@ Item {
             visible: line.row.word.length > 0
             anchors.right: parent.right
             anchors.rightMargin: theme.s8
-            anchors.bottom: parent.bottom
-            anchors.bottomMargin: theme.s8
+            anchors.verticalCenter: second.verticalCenter
             icon: line.row.icon
             word: line.row.word
             tone: line.row.tone

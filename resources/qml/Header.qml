@@ -34,6 +34,7 @@ Item {
             visible: now.page === "selftest" || !now.firstRun
             text: now.page === "selftest" ? "Isolation self-test" : now.title
             font.weight: theme.strong
+            horizontalAlignment: Text.AlignLeft
             elide: Text.ElideRight
             wrapMode: Text.NoWrap
             Accessible.role: Accessible.Heading

@@ -14,7 +14,7 @@ T.Button {
 
     implicitWidth: side
     implicitHeight: side
-    opacity: enabled ? 1 : theme.off
+    opacity: enabled || primary ? 1 : theme.off
     hoverEnabled: true
     focusPolicy: Qt.TabFocus
     Accessible.role: Accessible.Button
@@ -26,12 +26,12 @@ T.Button {
         Icon {
             anchors.centerIn: parent
             name: control.glyph
-            tint: control.primary ? theme.onAccent : control.checked ? theme.accent : control.tint
+            tint: control.primary && control.enabled ? theme.onAccent : control.checked ? theme.accent : control.tint
         }
     }
     background: Rectangle {
         radius: theme.radius
-        color: control.primary ? (control.down ? theme.accentPressed : control.hovered ? theme.accentHover : theme.accent)
+        color: control.primary && !control.enabled ? theme.hover : control.primary ? (control.down ? theme.accentPressed : control.hovered ? theme.accentHover : theme.accent)
                                : control.down ? theme.pressed : control.hovered || control.checked ? theme.hover : "transparent"
 
         FocusRing { shown: control.visualFocus }

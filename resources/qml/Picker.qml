@@ -15,11 +15,7 @@ T.Popup {
     closePolicy: T.Popup.CloseOnEscape | T.Popup.CloseOnPressOutside
     background: Floating {}
     onOpened: {
-        let chosen = 0;
-        for (let place = 0; place < list.count; place++)
-            if (list.itemAtIndex(place) && list.itemAtIndex(place).row.chosen)
-                chosen = place;
-        list.currentIndex = list.count > 0 ? chosen : -1;
+        list.currentIndex = list.count > 0 ? Math.max(0, now.choicePlace) : -1;
         list.forceActiveFocus();
     }
 

@@ -23,7 +23,7 @@ RowFrame {
         horizontalAlignment: frame.row.rightToLeft ? Text.AlignLeft : Text.AlignRight
         text: frame.row.marker
         color: theme.quiet
-        lineHeight: theme.lineReading
+        anchors.baseline: body.baseline
         wrapMode: Text.NoWrap
         Accessible.ignored: true
     }

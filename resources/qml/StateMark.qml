@@ -25,7 +25,7 @@ Row {
             visible: mark.works
             side: theme.iconSmall
             name: "ring"
-            tint: theme.line
+            tint: theme.pressed
         }
         Icon {
             side: theme.iconSmall

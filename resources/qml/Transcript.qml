@@ -24,7 +24,7 @@ Item {
         look.schedule();
     }
     function grown() {
-        if (pinned)
+        if (pinned && !list.atYEnd)
             list.positionViewAtEnd();
         look.schedule();
     }
@@ -131,6 +131,12 @@ Item {
     Connections {
         target: remuda
         function onFollowed() { root.toEnd(); }
+        function onFlushed() {
+            if (root.pinned && root.visible) {
+                list.forceLayout();
+                list.positionViewAtEnd();
+            }
+        }
         function onAsked(name) {
             if (name === "below")
                 root.toEnd();

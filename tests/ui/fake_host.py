@@ -137,9 +137,7 @@ class FakeHost:
             piece = text[message.at : message.at + dto.TEXT_PIECE_CHARS]
             last = message.at + len(piece) >= len(text)
             self.send(
-                dto.ItemText(
-                    conversation=message.conversation, item=message.item, at=message.at, text=piece, last=last
-                )
+                dto.ItemText(conversation=message.conversation, item=message.item, at=message.at, text=piece, last=last)
             )
         elif isinstance(message, dto.WantConversations):
             found = [row for row in self.rows if message.filter.lower() in row.title.lower()]

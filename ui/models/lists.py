@@ -74,8 +74,14 @@ def notices(store: Store) -> list[dict[str, Any]]:
     ]
 
 
-_WALL_STATES = {"up": ("up", "check", "Stands"), "down": ("failed", "failed", "Down"), "not-applicable": ("done", "incomplete", "Not on this system")}  # fmt: skip
-_VERDICTS = {"blocked": ("up", "check", "Blocked"), "open": ("failed", "failed", "Open"), "not-applicable": ("done", "incomplete", "Not applicable")}  # fmt: skip
+_STATES = {
+    "up": ("up", "check", "Stands"),
+    "down": ("failed", "failed", "Down"),
+    "blocked": ("up", "check", "Blocked"),
+    "open": ("failed", "failed", "Open"),
+    "not-applicable": ("done", "incomplete", "Not applicable"),
+}
+"""Of a wall or a probe: colour, icon, word."""
 
 
 def isolation(store: Store) -> list[dict[str, Any]]:
@@ -83,21 +89,23 @@ def isolation(store: Store) -> list[dict[str, Any]]:
     report = store.isolation
     if report is None:
         return []
-    rows: list[dict[str, Any]] = []
-    for heading, parts in (("Walls", report.walls), ("What was tried from inside this window", report.probes)):
-        for place, part in enumerate(parts):
-            state = part.state if hasattr(part, "state") else part.verdict
-            tone, icon, word = (_WALL_STATES if hasattr(part, "state") else _VERDICTS)[state]
-            name = one_line(part.name)
-            rows.append(
-                {
-                    "heading": heading if place == 0 else "",
-                    "name": name[:1].upper() + name[1:],
-                    "detail": visible(part.detail),
-                    "tone": tone,
-                    "icon": icon,
-                    "word": word,
-                    "said": f"{name}: {word}. {visible(part.detail)}",
-                }
-            )
-    return rows
+    walls = [_finding(wall.name, wall.state, wall.detail) for wall in report.walls]
+    probes = [_finding(probe.name, probe.verdict, probe.detail) for probe in report.probes]
+    for heading, rows in (("Walls", walls), ("What was tried from inside this window", probes)):
+        if rows:
+            rows[0]["heading"] = heading
+    return walls + probes
+
+
+def _finding(name: str, state: str, detail: str) -> dict[str, Any]:
+    tone, icon, word = _STATES[state]
+    said = one_line(name)
+    return {
+        "heading": "",
+        "name": said[:1].upper() + said[1:],
+        "detail": visible(detail),
+        "tone": tone,
+        "icon": icon,
+        "word": word,
+        "said": f"{said}: {word}. {visible(detail)}",
+    }

@@ -106,7 +106,14 @@ class TranscriptModel(RowModel):
             tone = _NOTICE_TONES.get(item.state, "waiting")
             words = visible(entry.whole_text())
             word = _FOOT_WORDS.get(item.state, "Notice") if item.state != "stopped" else "Stopped"
-            return {"tone": tone, "icon": tone, "word": word, "words": words, "detail": detail, "said": f"{word}. {words}"}
+            return {
+                "tone": tone,
+                "icon": tone,
+                "word": word,
+                "words": words,
+                "detail": detail,
+                "said": f"{word}. {words}",
+            }
         if line.kind == "reasoning":
             word = "Thinking" if entry.open else "Thought"
             return {"word": word, "expanded": entry.expanded, "active": entry.open, "detail": detail, "said": word}

@@ -21,8 +21,8 @@ from ui.text.visible import Lines
 LINE_CHARS = 2_000
 """A physical line is taken in pieces of at most this."""
 PARAGRAPH_CHARS = 4_000
-CODE_LINES = 40
-CODE_CHARS = 4_000
+CODE_LINES = 32
+CODE_CHARS = 3_000
 TABLE_LINES = 30
 TABLE_CELLS = 24
 DEPTH = 8
@@ -235,7 +235,7 @@ class _Machine:
         """Add one line, or with `newline` false the rest of one, to the open code."""
         leaf = self.leaf
         assert leaf is not None
-        if leaf.lines and (leaf.lines >= CODE_LINES and newline or len(leaf.text) + len(text) > CODE_CHARS):
+        if leaf.lines and ((leaf.lines >= CODE_LINES and newline) or len(leaf.text) + len(text) > CODE_CHARS):
             self._emit_code(leaf, last=False)
             leaf.text, leaf.lines, leaf.begun = "", 0, True
             leaf.glued = not newline
@@ -422,15 +422,15 @@ class _Machine:
         """Headings, rules and the opening of a fence."""
         heading, fence = _HEADING.match(rest), _FENCE.match(rest)
         rule = _RULE.match(rest)
-        if not (heading or fence or rule):
+        if heading is None and fence is None and rule is None:
             return False
         if not fresh:
             self._leave(matched)
-        if fence:
+        if fence is not None:
             info = (fence[3] or fence[5] or "").strip()
             mark = fence[2] or fence[4]
             self._begin(_Leaf("fence", fence=mark, offset=len(fence[1]), language=info.split(" ")[0][:40]))
-        elif heading and not (rule and not heading):
+        elif heading is not None:
             self._emit(Row("heading", (heading[2] or "").strip(), level=len(heading[1]), tight=not self.blank))
             self.blank = False
         else:

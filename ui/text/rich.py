@@ -58,7 +58,7 @@ def _span(token: Token, looks: Tokens, *, isolate: bool) -> str:
         code = escape(token.content).replace(" ", "&nbsp;") if token.content.isspace() else escape(token.content)
         body = LRI + code + PDI if isolate else code
         return (
-            f'<span style="font-family:\'{looks["fontCode"]}\'; font-size:{looks["fontQuiet"]}px; '
+            f"<span style=\"font-family:'{looks['fontCode']}'; font-size:{looks['fontQuiet']}px; "
             f'background-color:{looks["chosen"]}">{body}</span>'
         )
     if kind == "softbreak":
@@ -73,7 +73,8 @@ def _span(token: Token, looks: Tokens, *, isolate: bool) -> str:
         return "<s>"
     if kind == "link_open":
         target = escape(str(token.attrs.get("href", "")), quote=True)
-        return f'<a href="{target}" style="text-decoration:none"><span style="color:{looks["link"]}; text-decoration:underline">'
+        look = f"color:{looks['link']}; text-decoration:underline"
+        return f'<a href="{target}" style="text-decoration:none"><span style="{look}">'
     if kind == "image":
         words = escape(token.content or str(token.attrs.get("src", "")))
         return f'<span style="color:{looks["quiet"]}">[image: {words}]</span>'
@@ -86,8 +87,8 @@ def inline(text: str, looks: Tokens, references: dict[str, Any] | None = None) -
     return "".join(_span(token, looks, isolate=isolate) for token in _inline(text, references or {}))
 
 
-def _line_height(looks: Tokens) -> str:
-    return f"line-height:{round(looks['lineReading'] * 100)}%"
+def _line_height(looks: Tokens, token: str = "lineReading") -> str:
+    return f"line-height:{round(looks[token] * 100)}%"
 
 
 def code(row: Row, looks: Tokens) -> str:
@@ -97,8 +98,8 @@ def code(row: Row, looks: Tokens) -> str:
         f'<span style="color:{looks[colour]}">{escape(text)}</span>' if colour else escape(text)
         for colour, text in coloured
     )
-    # One <pre> with <br/>: a paragraph a line costs three times the layout.
-    return f'<pre dir="ltr" style="margin:0; white-space:pre-wrap; {_line_height(looks)}">{body}</pre>'
+    look = f"margin:0; white-space:pre-wrap; font-family:'{looks['fontCode']}'; {_line_height(looks, 'lineCode')}"
+    return f'<pre dir="ltr" align="left" style="{look}">{body}</pre>'
 
 
 def table(row: Row, looks: Tokens) -> str:
@@ -106,12 +107,12 @@ def table(row: Row, looks: Tokens) -> str:
     lines: list[str] = []
     for position, cells in enumerate(row.cells):
         head = row.first and position == 0
-        weight = f"font-weight:{looks['strong']};" if head else ""
-        line = looks["border"] if head else looks["line"]
-        width = [f' width="{percent}%"' for percent in row.widths]
+        # No lines: Qt Quick draws a cell's border on all sides or not at all.
+        look = f"color:{looks['quiet']}; font-weight:{looks['medium']}; " if head else ""
+        look += f"padding-top:{looks['s4']}px; padding-bottom:{looks['s4']}px; padding-right:{looks['s16']}px"
         tds = "".join(
-            f'<td{width[c]} align="{row.aligns[c] or "left"}" style="{weight} border-bottom:1px solid {line}; '
-            f'padding:{looks["s4"]}px {looks["s8"]}px {looks["s4"]}px 0">{inline(cell, looks, row.references)}</td>'
+            f'<td width="{row.widths[c]}%" align="{row.aligns[c] or "left"}" style="{look}">'
+            f"{inline(cell, looks, row.references)}</td>"
             for c, cell in enumerate(cells)
         )
         lines.append(f"<tr>{tds}</tr>")

@@ -1,0 +1,460 @@
+"""`python -m tests.ui.scenes OUTDIR [NAME…]`: the real window in each of its states, as pictures.
+
+Exits 1 when the renderer wrote anything to stderr: no Qt warning, no binding loop.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.ui.fake_host import FakeHost, Screen, hello_message, rows_of
+from ui.wire import dto
+
+NOW_MS = time.time_ns() // 1_000_000
+DAY = 24 * 60
+
+TINY = dto.Choice(
+    id="tiny",
+    harness="Remuda native",
+    connector="Built-in",
+    model="SmolLM2 135M",
+    runs="on this computer",
+    touches="nothing",
+    bills="nobody",
+    note="Tiny: it shows how the app works. Do not rely on what it says.",
+    builtin=True,
+)
+CHOICES = (
+    TINY,
+    dto.Choice(
+        id="local",
+        harness="Remuda native",
+        connector="Workshop server",
+        model="qwen3-14b-instruct",
+        efforts=("low", "medium", "high"),
+        runs="on this computer",
+        touches="nothing",
+        bills="nobody",
+    ),
+    dto.Choice(
+        id="cloud",
+        harness="Remuda native",
+        connector="OpenAI",
+        model="gpt-5.5",
+        efforts=("low", "medium", "high"),
+        runs="at the provider",
+        touches="nothing",
+        bills="your key",
+    ),
+    dto.Choice(
+        id="claude",
+        harness="Claude Code",
+        connector="Anthropic",
+        model="Sonnet 5.5",
+        runs="on this computer",
+        touches="works in a folder",
+        bills="your key",
+        note="Not installed on this computer.",
+        available=False,
+    ),
+)
+CONNECTORS = (
+    dto.ConnectorRow(id="k0", name="Built-in", vendor="builtin", address="", key="", removable=False),
+    dto.ConnectorRow(
+        id="k1", name="Workshop server", vendor="openai-compatible", address="http://127.0.0.1:8080/v1", key="none"
+    ),
+    dto.ConnectorRow(
+        id="k2", name="OpenAI", vendor="openai-compatible", address="https://api.openai.com/v1", key="in the key store"
+    ),
+)
+TITLES = (
+    ("Rain tables for the workshop roof", "Native · gpt-5.5", 2 * DAY + 60, "done", True),
+    ("Why the tests are slow on Mondays", "Native · qwen3-14b-instruct", 1, "working", False),
+    ("A letter to the landlord", "Native · gpt-5.5", 34, "done", False),
+    ("Invoice numbers that skip", "Native · gpt-5.5", 95, "failed", False),
+    ("Moving the photo archive", "Native · qwen3-14b-instruct", 300, "unknown", False),
+    ("Bread with little yeast", "Native · SmolLM2 135M", DAY + 200, "stopped", False),
+    ("Spanish for the bus station and everything else one says there", "Native · gpt-5.5", 3 * DAY, "done", False),
+    ("Names for a small boat", "Native · SmolLM2 135M", 5 * DAY, "waiting", False),
+    ("Regex for old part numbers", "Native · gpt-5.5", 40 * DAY, "incomplete", False),
+)
+SENTENCE = "Remuda native · gpt-5.5 · medium · touches nothing"
+
+REPLY = """The suite is slow on Mondays because the **cache is cold**: the weekly job empties it on Sunday night, \
+and the first run fills it again. Three things follow from that.
+
+## What the numbers say
+
+1. The first run takes *14 minutes*, every later one under five.
+2. Most of it is `resolve_dependencies()`, not the tests.
+   - It asks the index once for each package.
+   - It never looks at the lock file.
+3. Nothing else differs between the days.
+
+| day | first run | later runs | cache |
+|:--|--:|--:|:--|
+| Monday | 14 min 10 s | 4 min 41 s | empty |
+| Tuesday | 4 min 52 s | 4 min 44 s | warm |
+| Friday | 4 min 49 s | 4 min 50 s | warm |
+
+A small change keeps the cache and still lets it age:
+
+```python
+def prune(cache: Path, older_than_days: int = 14) -> int:
+    \"\"\"Remove what nobody has read for a while; return how many files went.\"\"\"
+    limit = time.time() - older_than_days * 86_400
+    gone = 0
+    for file in cache.rglob("*"):
+        if file.is_file() and file.stat().st_atime < limit:
+            file.unlink()  # nothing reads it any more
+            gone += 1
+    return gone
+```
+
+> Emptying a cache is never free: somebody pays for it on Monday.
+
+See the [notes on caching](https://example.org/notes/caching "notes") before you change the job.
+"""
+
+Play = Callable[["Stage"], None]
+
+
+class Stage:
+    """One renderer on a screen, with shortcuts for scenes."""
+
+    def __init__(
+        self, screen: Screen, out: Path, *, dark: bool = False, scale: str = "1", high: bool = False, zoom: int = 100
+    ) -> None:
+        self.screen, self.out = screen, out
+        env = screen.env(QT_SCALE_FACTOR=scale) if scale != "1" else screen.env()
+        hello = hello_message(dark=dark, theme="dark" if dark else "light", high_contrast=high, zoom_percent=zoom)
+        self.host = FakeHost(env=env, hello=hello)
+        self.host.wait_for(dto.Locked)
+        self.window = screen.window(self.host.process.pid)
+        self.revision = 0
+        self.suffix = ""
+
+    def dress(self, titles: tuple[tuple[str, str, int, str, bool], ...] = TITLES) -> None:
+        self.host.rows = rows_of(titles, NOW_MS)
+        self.host.send(dto.Choices(choices=CHOICES), dto.Connectors(rows=CONNECTORS))
+        self.host.send(
+            dto.Isolation(level="walled", sentence="All walls stand.", walls=(), probes=(), system="Linux, X11")
+        )
+        self.host.send(
+            dto.Conversations(filter="", total=len(self.host.rows), first=0, rows=tuple(self.host.rows[:60]))
+        )
+
+    def select(
+        self,
+        conversation: str | None,
+        title: str = "",
+        *,
+        choice: str | None = "cloud",
+        run: dto.RunView | None = None,
+        enter: str = "Enter sends. Shift+Enter starts a new line.",
+        draft: str = "",
+        sentence: str = SENTENCE,
+    ) -> None:
+        self.revision += 1
+        total = len(self.host.items.get(conversation or "", []))
+        self.host.send(
+            dto.Selected(
+                revision=self.revision,
+                conversation=conversation,
+                title=title,
+                sentence=sentence,
+                choice=choice,
+                effort="medium",
+                enter=enter,
+                total=total,
+                draft=draft,
+                run=run,
+            )
+        )
+
+    def size(self, width: int, height: int) -> None:
+        self.screen.tool("xdotool", "windowsize", "--sync", self.window, str(width), str(height))
+        self.host.pump(0.4)
+
+    def key(self, *keys: str) -> None:
+        self.screen.tool("xdotool", "windowfocus", self.window)
+        self.screen.tool("xdotool", "key", "--clearmodifiers", *keys)
+        self.host.pump(0.4)
+
+    def move(self, x: int, y: int) -> None:
+        self.screen.tool("xdotool", "mousemove", "--window", self.window, str(x), str(y))
+
+    def shot(self, name: str, after_s: float = 0.6) -> None:
+        self.host.pump(after_s)
+        self.screen.tool("import", "-window", self.window, str(self.out / f"{name}{self.suffix}.png"))
+
+    def close(self) -> str:
+        return self.host.close()
+
+
+def talk(stage: Stage, conversation: str = "c1") -> None:
+    host = stage.host
+    host.items.pop(conversation, None)
+    host.item(conversation, "user", "Why do the tests take so long on Mondays?", created_ms=NOW_MS - 120_000)
+    host.item(conversation, "reasoning", "The person wants the cause.\n\nCompare the days.", detail="6 s")
+    host.item(conversation, "reply", REPLY, detail="1,284 tokens in · 412 out · 6.1 s", created_ms=NOW_MS - 100_000)
+
+
+def first_run(stage: Stage) -> None:
+    stage.dress(())
+    stage.move(5, 5)
+    stage.select(None, choice=None, sentence="")
+    stage.shot("first-run")
+
+
+def empty(stage: Stage) -> None:
+    stage.dress()
+    stage.select(None, "", choice="tiny", sentence="Remuda native · SmolLM2 135M · touches nothing")
+    stage.shot("empty")
+
+
+def conversation(stage: Stage) -> None:
+    stage.dress()
+    talk(stage)
+    stage.select("c1", TITLES[1][0])
+    stage.shot("conversation-end", 1.0)
+    stage.key("Tab")
+    stage.move(700, 300)
+    stage.screen.tool("xdotool", "click", "--repeat", "40", "--delay", "8", "4")
+    stage.shot("conversation-top")
+
+
+def streaming(stage: Stage) -> None:
+    stage.dress()
+    talk(stage)
+    stage.select(None)
+    stage.select("c1", TITLES[1][0])
+    host = stage.host
+    run = dto.RunView(id="r2", state="working", sentence="gpt-5.5 is writing", started_ms=NOW_MS)
+    asked = host.item("c1", "user", "Show me the job that empties it, then say how to test the change.")
+    reply = dto.Item(id="open-1", kind="reply", state="open", text="", size_chars=0, run="r2")
+    stage.host.send(
+        dto.ItemAdded(conversation="c1", index=3, item=asked),
+        dto.RunChanged(revision=stage.revision, conversation="c1", enter="Stop first; then Enter sends.", run=run),
+        dto.ItemAdded(conversation="c1", index=4, item=reply),
+    )
+    host.items["c1"].append(reply)
+    text = "The job is four lines of `cron` and a script:\n\n```bash\n# every Sunday, 23:30\n" + "".join(
+        f"find /var/cache/index -name 'part-{n:02}*' -delete\n" for n in range(6)
+    )
+    at = 0
+    for start in range(0, len(text), 7):
+        host.send(dto.ItemDelta(conversation="c1", item="open-1", at=at, text=text[start : start + 7]))
+        at += len(text[start : start + 7])
+    host.settle()
+    stage.shot("streaming")
+
+
+def ended(state: str, code: str, words: str, detail: str) -> Play:
+    def play(stage: Stage) -> None:
+        stage.dress()
+        host = stage.host
+        host.items.pop("c3", None)
+        stage.select(None)
+        host.item("c3", "user", "Which invoice numbers are missing between 2041 and 2093?")
+        if state != "failed":
+            host.item("c3", "reply", "Between 2041 and 2093 the numbers 2047, 2058 and", state, detail=detail)
+        if state != "stopped":
+            host.item("c3", "notice", words, state, code=code, detail=detail)
+        run = dto.RunView(
+            id="r3",
+            state=state,  # type: ignore[arg-type]
+            sentence=words,
+            code=code,
+            can_ask_again=True,
+        )
+        stage.select("c3", TITLES[3][0], run=run)
+        stage.shot(state)
+
+    return play
+
+
+failed = ended(
+    "failed",
+    "PROVIDER_REFUSED",
+    "OpenAI refused the key (401). Nothing was sent to a model. Check the key of “OpenAI”, then ask again.",
+    "Incorrect API key provided.",
+)
+unknown = ended(
+    "unknown",
+    "OUTCOME_UNKNOWN",
+    "The provider did not confirm. Your message was sent once; whether the work goes on is not known.",
+    "The connection ended after 31 s.",
+)
+stopped = ended("stopped", "", "You stopped the run. What was written is kept.", "31 tokens out · 0.9 s")
+
+
+def long_texts(stage: Stage) -> None:
+    stage.dress((("W" * 300, "Native · " + "m" * 200, 5, "working", True), *TITLES))
+    host = stage.host
+    host.items.pop("c0", None)
+    host.item("c0", "user", "One word of a thousand letters: " + "x" * 1000 + "\n\nand <b>tags</b> &amp; entities")
+    host.item(
+        "c0", "reply", "A" * 900 + "\n\n- " + "word " * 60 + "\n\n```\n" + "y" * 500 + "\n```\n\n" + "para " * 4000
+    )
+    stage.select("c0", "W" * 300, sentence="Remuda native · " + "m" * 300)
+    stage.shot("long", 1.2)
+
+
+def right_to_left(stage: Stage) -> None:
+    stage.dress()
+    host = stage.host
+    host.items.pop("c2", None)
+    host.item("c2", "user", "כמה זמן לוקח לבנות את `ui/store.py` מחדש?")
+    host.item(
+        "c2",
+        "reply",
+        "الملف `ui/store.py` يُعاد بناؤه في ثانيتين تقريبًا، والباقي انتظار.\n\n"
+        "1. شغّل الأمر `make check` أولًا\n2. ثم `make test`\n\n"
+        "```python\n# تعليق بالعربية\nprint('שלום')  # עברית\n```\n\n"
+        "זה הכול: הקובץ `resources/qml/Main.qml` לא משתנה.\n\nAnd one paragraph in English.\n\n"
+        "| שם | כמות |\n|---|---|\n| תפוח | 3 |\n",
+    )
+    stage.select("c2", "الملفات والبناء", draft="טיוטה שנשמרה")
+    stage.shot("right-to-left", 1.0)
+
+
+def many(stage: Stage) -> None:
+    stage.dress(
+        tuple((f"Conversation {n} about something", "Native · gpt-5.5", n * 37, "done", n < 3) for n in range(5000))
+    )
+    talk(stage)
+    stage.select("c1", "Conversation 1 about something")
+    stage.host.pump(0.8)
+    stage.move(130, 500)
+    stage.screen.tool("xdotool", "click", "--repeat", "60", "--delay", "5", "5")
+    stage.shot("many", 1.0)
+
+
+def selftest(stage: Stage) -> None:
+    stage.dress()
+    talk(stage)
+    stage.select("c1", TITLES[1][0])
+    walls = (
+        dto.Wall(name="landlock", state="up", detail="ABI 7, raised with 1 thread"),
+        dto.Wall(name="seccomp", state="up", detail="151 instructions, on 6 threads"),
+        dto.Wall(name="bubblewrap", state="down", detail="the system does not allow user namespaces here"),
+    )
+    probes = (
+        dto.Probe(name="read a file of the home folder", verdict="blocked", detail="Permission denied (EACCES)"),
+        dto.Probe(name="connect to a server on this computer", verdict="blocked", detail="Operation not permitted"),
+        dto.Probe(name="take a picture of another window", verdict="open", detail="X11 lets any client do this"),
+        dto.Probe(name="reach the Wayland compositor", verdict="not-applicable", detail="the window is on X11"),
+    )
+    stage.host.send(
+        dto.Isolation(
+            level="partly",
+            sentence="Two of three walls stand. On X11 other windows are within reach of this one.",
+            walls=walls,
+            probes=probes,
+            system="Linux 6.18, X11 with the trusted cookie",
+        )
+    )
+    stage.host.settle()
+    stage.shot("banner")
+    stage.key("ctrl+i")
+    stage.shot("selftest")
+    stage.key("ctrl+n")
+
+
+def picker(stage: Stage) -> None:
+    stage.dress()
+    talk(stage)
+    stage.select("c1", TITLES[1][0])
+    stage.host.settle()
+    stage.key("ctrl+m")
+    stage.shot("picker")
+    stage.key("Escape")
+
+
+def notices(stage: Stage) -> None:
+    stage.dress()
+    talk(stage)
+    stage.select("c1", TITLES[1][0], draft="A draft that was kept.\nWith a second line.")
+    stage.host.send(
+        dto.Notice(
+            id="n1", level="warning", code="RENDERER_RESTARTED", text="The window was restarted. Your work went on."
+        ),
+        dto.Notice(id="n2", level="error", code="KEYRING", text="No key store answers on this system.", sticky=True),
+    )
+    stage.shot("notices")
+
+
+def menu(stage: Stage) -> None:
+    stage.dress()
+    talk(stage)
+    stage.select("c1", TITLES[1][0])
+    stage.host.settle()
+    stage.host.pump(0.4)
+    geometry = dict(
+        line.split("=") for line in stage.screen.tool("xdotool", "getwindowgeometry", "--shell", stage.window).split()
+    )
+    stage.move(int(geometry["WIDTH"]) - 28, 28)
+    stage.screen.tool("xdotool", "click", "1")
+    stage.shot("menu")
+    stage.key("Escape")
+
+
+SCENES: dict[str, Play] = {
+    "first-run": first_run,
+    "empty": empty,
+    "conversation": conversation,
+    "streaming": streaming,
+    "failed": failed,
+    "unknown": unknown,
+    "stopped": stopped,
+    "long": long_texts,
+    "right-to-left": right_to_left,
+    "many": many,
+    "selftest": selftest,
+    "picker": picker,
+    "notices": notices,
+    "menu": menu,
+}
+
+LOOKS: dict[str, tuple[dict[str, object], tuple[int, int], tuple[str, ...]]] = {
+    "": ({}, (1120, 760), tuple(SCENES)),
+    "-dark": ({"dark": True}, (1120, 760), tuple(SCENES)),
+    "-480": ({}, (480, 800), tuple(name for name in SCENES if name not in ("failed", "stopped", "many"))),
+    "-700": ({"dark": True}, (700, 700), ("conversation", "failed", "picker", "right-to-left")),
+    "-2x": ({"scale": "2"}, (1560, 1180), ("first-run", "conversation", "picker")),
+    "-contrast": ({"high": True}, (1120, 760), ("conversation", "failed", "picker")),
+    "-zoom": ({"zoom": 200}, (1120, 900), ("conversation", "first-run")),
+}  # fmt: skip
+
+
+def main(argv: list[str]) -> int:
+    """Play every scene in every look; pictures go to OUTDIR."""
+    out = Path(argv[0])
+    out.mkdir(parents=True, exist_ok=True)
+    wanted = set(argv[1:])
+    complaints = 0
+    screen = Screen()
+    try:
+        for suffix, (how, size, names) in LOOKS.items():
+            if wanted and not {f"{name}{suffix}" for name in names} & wanted and suffix not in wanted:
+                continue
+            stage = Stage(screen, out, **how)  # type: ignore[arg-type]
+            stage.suffix = suffix
+            stage.size(*size)
+            for name in names:
+                if wanted and f"{name}{suffix}" not in wanted and suffix not in wanted:
+                    continue
+                SCENES[name](stage)
+            told = [line for line in stage.close().splitlines() if "channel closed" not in line]
+            for line in told:
+                print(f"{suffix or 'light'}: {line}")
+            complaints += len(told)
+    finally:
+        screen.close()
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
