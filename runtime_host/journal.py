@@ -362,6 +362,26 @@ class Journal:
 
         return unsubscribe
 
+    def check_cursor(self, after_sequence: int) -> None:
+        """Refuse a cursor that cannot be followed.
+
+        Raises:
+            TypeError, ValueError: it is none of this run.
+            AgentEventHistoryExpiredError: what followed it is gone.
+        """
+        if isinstance(after_sequence, bool) or not isinstance(after_sequence, int):
+            raise TypeError("the cursor is a number")
+        if self._expired:
+            raise AgentEventHistoryExpiredError(
+                "The events of this run are no longer kept; its result still is.", details={"run_id": self.run_id}
+            )
+        slice_ = self.read(after_sequence, 1)
+        if after_sequence > 0 and slice_.gap is not None:
+            raise AgentEventHistoryExpiredError(
+                "The events after this point are no longer kept; read from the start to see what is left.",
+                details={"run_id": self.run_id, "first_retained": slice_.gap.to_sequence + 1},
+            )
+
     async def follow(self, after_sequence: int = 0) -> AsyncIterator[AgentEvent]:
         """Events from a cursor to the end of the run, each once, in order.
 
@@ -372,7 +392,7 @@ class Journal:
             ValueError: the cursor is not one of this run.
             AgentEventHistoryExpiredError: what followed the cursor is gone.
         """
-        self._check_cursor(after_sequence)
+        self.check_cursor(after_sequence)
         cursor = after_sequence
         wake = asyncio.Event()
         unsubscribe = self.subscribe(wake.set)
@@ -393,20 +413,6 @@ class Journal:
             unsubscribe()
 
     # ------------------------------------------------------------------------------------ inside
-
-    def _check_cursor(self, after_sequence: int) -> None:
-        if isinstance(after_sequence, bool) or not isinstance(after_sequence, int):
-            raise TypeError("the cursor is a number")
-        if self._expired:
-            raise AgentEventHistoryExpiredError(
-                "The events of this run are no longer kept; its result still is.", details={"run_id": self.run_id}
-            )
-        slice_ = self.read(after_sequence, 1)
-        if after_sequence > 0 and slice_.gap is not None:
-            raise AgentEventHistoryExpiredError(
-                "The events after this point are no longer kept; read from the start to see what is left.",
-                details={"run_id": self.run_id, "first_retained": slice_.gap.to_sequence + 1},
-            )
 
     def _take_number(self) -> int:
         number = self._next

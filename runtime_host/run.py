@@ -175,6 +175,8 @@ class Run:
             ValueError: the cursor is not one of this run.
             AgentEventHistoryExpiredError: what followed the cursor is no longer kept.
         """
+        # Here too, so that a cursor is refused at the call and not at the first event.
+        self.journal.check_cursor(after_sequence)
         return self.journal.follow(after_sequence)
 
     def open_items(self) -> list[OpenItem]:

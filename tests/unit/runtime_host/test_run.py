@@ -594,7 +594,9 @@ async def test_ended_journals_expire_oldest_first_and_results_stay() -> None:
             await run.result()
             runs.append(run)
         with pytest.raises(AgentEventHistoryExpiredError):
-            await all_events(runs[0])
+            runs[0].events()
+        with pytest.raises(ValueError, match="cursor"):
+            runs[-1].events(after_sequence=1000)
         assert (await all_events(runs[-1]))[-1].type == "run.finished"
         saved = await session.get_run(runs[0].run_id)
         assert (await saved.result()).output_text == "x" * 3000
