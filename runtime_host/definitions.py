@@ -1,9 +1,8 @@
 """Definitions, bindings and options: frozen, validated, without credentials."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
-from typing_extensions import Annotated, Self
 
 from runtime_host.policy import Policy
 
