@@ -1,0 +1,197 @@
+"""The pictures of README.md: `make screenshots` (or `screenshots.py FOLDER`, inside a session of its own).
+
+Owns a loopback model server with something worth reading, a profile with a few conversations, and the
+order in which the real app is looked at. Must not draw anything itself: what the pictures show is what
+a person sees.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.loopback.chat_server import ChatServer  # noqa: E402 - the tree is put on the path first
+
+CONNECTOR, MODEL = "Workshop server", "prairie-14b"
+START_S = 40.0
+
+EXCHANGES = (
+    ("Names for a small boat", "*Plover*, *Second Wind*, *Teaspoon*. The last one is hard to shout across a harbour."),
+    ("How long does rice keep once it is cooked?", "Three days in the fridge, if it went in within an hour."),
+    (
+        "A polite letter to the landlord about the window",
+        "> Dear Mr. Hale,\n>\n> the window in the kitchen has not closed since Monday. Could you send somebody?",
+    ),
+    ("What is a remuda?", "The herd from which a rider picks a fresh mount."),
+    (
+        "Why are our tests slow on Mondays?",
+        """They are slow because the **cache is cold**: the weekly job empties it on Sunday night, and the first run
+fills it again.
+
+| day | first run | later runs |
+|:--|--:|--:|
+| Monday | 14 min 10 s | 4 min 41 s |
+| Tuesday | 4 min 52 s | 4 min 44 s |
+
+Let the cache age instead of emptying it:
+
+```python
+def prune(cache: Path, older_than_days: int = 14) -> int:
+    \"\"\"Remove what nobody has read for a while; return how many files went.\"\"\"
+    limit = time.time() - older_than_days * 86_400
+    old = [file for file in cache.rglob("*") if file.is_file() and file.stat().st_atime < limit]
+    for file in old:
+        file.unlink()
+    return len(old)
+```
+
+1. Put it in the weekly job, in the place of `rm -r`.
+2. Compare *two* Mondays before you call it done.
+""",
+    ),
+)
+
+
+class NoPicture(Exception):
+    """A picture could not be taken; the message says why."""
+
+
+@contextmanager
+def model_server() -> Iterator[ChatServer]:
+    """The loopback server, on a loop and thread of its own."""
+    loop = asyncio.new_event_loop()
+    server = ChatServer("ok", key=None, model=MODEL)
+    loop.run_until_complete(server.start())
+    thread = threading.Thread(target=loop.run_forever, name="model server")
+    thread.start()
+    try:
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(server.aclose(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+def tool(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+def remuda(data: Path, *arguments: str) -> None:
+    """One command of the command line."""
+    command = [sys.executable, "-I", "-m", "desktop", "--data-dir", str(data), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        raise NoPicture(f"remuda {' '.join(arguments[:2])} ended with {done.returncode}: {done.stderr.strip()}")
+
+
+class App:
+    """The real app with its window on the session's display."""
+
+    def __init__(self, data: Path, folder: Path) -> None:
+        self._folder = folder
+        self._process = subprocess.Popen([sys.executable, "-I", "-m", "desktop", "--data-dir", str(data)])
+        self.window = self._find()
+        self.point_away()
+        self.rest(2.0)
+
+    def _find(self) -> str:
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            asked = ["xdotool", "search", "--onlyvisible", "--name", "^Remuda$"]
+            found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+            if found:
+                return found[0]
+            time.sleep(0.2)
+        raise NoPicture("the app showed no window")
+
+    def rest(self, seconds: float) -> None:
+        """Let what moves come to rest."""
+        if self._process.poll() is not None:
+            raise NoPicture(f"the app ended with {self._process.returncode}")
+        time.sleep(seconds)
+
+    def keys(self, *keys: str) -> None:
+        tool("xdotool", "windowfocus", "--sync", self.window)
+        tool("xdotool", "key", "--clearmodifiers", *keys)
+        self.rest(1.0)
+
+    def click(self, x: int, y: int) -> None:
+        tool("xdotool", "mousemove", "--window", self.window, str(x), str(y), "click", "1")
+        self.rest(1.0)
+        self.point_away()
+
+    def point_away(self) -> None:
+        """Nothing is to look as if it were about to be clicked."""
+        tool("xdotool", "mousemove", "--window", self.window, "700", "40")
+
+    def picture(self, name: str) -> None:
+        """The window as PNG."""
+        self.rest(1.0)
+        path = self._folder / f"{name}.png"
+        tool("import", "-window", self.window, "-strip", "-quality", "95", str(path))
+        print(path)
+
+    def height(self) -> int:
+        lines = tool("xdotool", "getwindowgeometry", "--shell", self.window).splitlines()
+        return int(dict(line.split("=") for line in lines)["HEIGHT"])
+
+    def end(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def app(data: Path, folder: Path) -> Iterator[App]:
+    started = App(data, folder)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("folder", nargs="?", type=Path, default=ROOT / "packaging/screenshots")
+    folder: Path = arguments.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    if "REMUDA_TEST_SESSION" not in os.environ:
+        print("pictures are taken in a session of their own: make screenshots", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="p") as temporary:
+        with app(Path(temporary, "new"), folder) as first:
+            first.picture("first-run")
+        data = Path(temporary, "used")
+        with model_server() as server:
+            remuda(data, "connectors", "add", CONNECTOR, "--base-url", server.base_url, "--model", MODEL)
+            for question, server.reply in EXCHANGES:
+                remuda(data, "run", question, "--connector", CONNECTOR, "--model", MODEL)
+            with app(data, folder) as used:
+                used.keys("ctrl+1")
+                used.picture("conversation-light")
+                used.click(241, used.height() - 28)
+                used.picture("conversation-dark")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (NoPicture, subprocess.SubprocessError) as error:
+        print(f"screenshots: {error}", file=sys.stderr)
+        sys.exit(1)
