@@ -264,7 +264,8 @@ class Transcript:
                 self._index(len(self._order))
         elif total < self.total:
             start = self.start_of(total)
-            with self.listener.removing(start, self._rows - start):
+            gone = self._rows - start
+            with self.listener.removing(start, gone) if gone else nullcontext():
                 for index in [index for index in self._order if index >= total]:
                     self._drop(index)
                 self.total = total
