@@ -53,6 +53,7 @@ class Host:
         self.paths = paths
         self.ended = asyncio.Event()
         self._stack = AsyncExitStack()
+        self._recovery: asyncio.Task[None] | None = None
         self.window: Window | None = None
         self._choosing_picture = asyncio.Lock()
         self.notices: list[dto.Notice] = []
@@ -67,6 +68,9 @@ class Host:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        if self._recovery is not None:
+            self._recovery.cancel()
+            await asyncio.gather(self._recovery, return_exceptions=True)
         await self._stack.aclose()
 
     async def _wire(self) -> None:
@@ -133,21 +137,29 @@ class Host:
         return ChoiceBook(self.connectors, available())
 
     async def recover(self) -> None:
-        """Take up what the last host left; what cannot be is said, and the rest works."""
+        """Take up what the last host left, once, and return when that is done.
+
+        Nothing is shown or sent before: what was accepted would still stand as a draft, and be sent twice.
+        What cannot be taken up is said, and the rest works.
+        """
+        if self._recovery is None:
+            self._recovery = asyncio.get_running_loop().create_task(self._recover())
+        await asyncio.shield(self._recovery)
+
+    async def _recover(self) -> None:
         try:
             await self.conversations.recover()
         except AgentRuntimeError as fault:
             log.exception("what the last host left could not be taken up")
-            notice = dto.Notice(
-                id="recovery",
-                level="error",
-                code=sanitize.code(fault.error_code),
-                text=sanitize.sentence(fault.message),
-                sticky=True,
+            self.notices.append(
+                dto.Notice(
+                    id="recovery",
+                    level="error",
+                    code=sanitize.code(fault.error_code),
+                    text=sanitize.sentence(fault.message),
+                    sticky=True,
+                )
             )
-            self.notices.append(notice)
-            if self.window is not None and self.window.channel is not None and self.window.locked is not None:
-                self.window.channel.tell(notice)
 
     def open_window(self, launch: Launch | None = None) -> None:
         """Open the window, or bring the open one to the front."""

@@ -165,7 +165,9 @@ async def _as_host(
     try:
         async with Host(profile) as host:
             if recover:
-                await host.conversations.recover()
+                await host.recover()
+                for notice in host.notices:
+                    print(f"remuda: {_plain(notice.text)}", file=sys.stderr)
             code = await host.operations.perform(command, arguments, send, stop)
             if recover:
                 await host.conversations.wait_until_quiet(stop)

@@ -495,7 +495,6 @@ class Conversations:
         One that was accepted and never sent is sent now; of one that was sent, what became of it is
         unknown, and it is not sent again.
         """
-        # One read, asked for before the window can ask for anything: none of these is of this host.
         hint, left = await self._profile.read(
             lambda tx: (tx.agent_hint(DEFAULT_AGENT.id), _left_open(tx) if _hints_open(tx) else [])
         )
@@ -511,7 +510,7 @@ class Conversations:
                 live = self._live[conversation_id] = _Live(run.session)
                 live.run = run.run
                 self._follow(conversation_id, live, run.run)
-        for conversation_id in {**touched, **dict.fromkeys(left)}:
+        for conversation_id in {**touched, **dict.fromkeys(name for name in left if name not in self._live)}:
             await self._settle(conversation_id)
             self._changed(conversation_id)
         if not self.running():

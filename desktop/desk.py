@@ -107,6 +107,7 @@ class WindowDesk:
         window = self.window
         assert window is not None
         assert window.launch_plan is not None
+        await self._host.recover()
         report = doctor.isolation(window.launch_plan, locked.walls)
         messages: list[dto.Message] = [report, await self.conversations("", 0, 100)]
         messages.extend(self._host.notices)

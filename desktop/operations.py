@@ -192,6 +192,7 @@ class Operations:
     # ----------------------------------------------------------------------- run
 
     async def _run(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        await self._host.recover()
         wanted = arguments.get("session")
         conversation_id = await self._find(str(wanted)) if wanted else None
         choice, effort = await self._choice(arguments, conversation_id)
