@@ -36,6 +36,7 @@ class Claim:
         self.path = path
         self.lock = lock
         self._fd = fd
+        self._names = str(lock), str(path)  # each commit looks at both: without building them anew
         self._lock_id = _file_id(lock)
         self._path_id: tuple[int, int] | None = None
 
@@ -89,23 +90,20 @@ class Claim:
 
     def verify(self) -> None:
         """Raises `StorageFailedError` when the lock file or the database was removed or replaced meanwhile."""
-        if _file_id(self.lock) != self._lock_id or (self._path_id and _file_id(self.path) != self._path_id):
+        lock, path = self._names
+        if _file_id(lock) != self._lock_id or (self._path_id and _file_id(path) != self._path_id):
             raise StorageFailedError(
                 f"“{self.path.name}” was moved or replaced while in use. Nothing more is written to it.",
                 code=CLAIM_LOST,
                 details={"path": str(self.path)},
             )
 
-    def is_displaced(self) -> bool:
-        """Whether the path names another file now than the one that was bound."""
-        return _file_id(self.path) not in (None, self._path_id)
-
     def release(self) -> None:
         """Give the lock up. The lock file stays: removing it would let two holders in."""
         os.close(self._fd)
 
 
-def _file_id(path: Path) -> tuple[int, int] | None:
+def _file_id(path: str | Path) -> tuple[int, int] | None:
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(path)
         return status.st_dev, status.st_ino

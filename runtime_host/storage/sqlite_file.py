@@ -15,7 +15,6 @@ Invariants:
 import asyncio
 import concurrent.futures
 import contextlib
-import ctypes
 import errno
 import os
 import sqlite3
@@ -233,7 +232,8 @@ class SqliteFile(Generic[TxT]):
             self._opened.set_result(None)
             self._serve(db, claim)
         finally:
-            _close(db, claim)
+            with contextlib.suppress(sqlite3.Error):
+                db.close()
             claim.release()
             self._ended.set_result(None)
 
@@ -310,15 +310,6 @@ class SqliteFile(Generic[TxT]):
             return _Answer(job, None, RuntimeError(f"{job.fn!r} raised {error!r}"))
         except BaseException as error:
             return _Answer(job, None, error)
-
-
-def _close(db: sqlite3.Connection, claim: Claim) -> None:
-    if claim.is_displaced():
-        # Closing deletes the log beside the path by name, and that is another file's by now: leave it to exit.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
-        return
-    with contextlib.suppress(sqlite3.Error):
-        db.close()
 
 
 def _deliver(answers: list[_Answer]) -> None:
