@@ -72,9 +72,8 @@ class Renderer(QObject):
         prepare(engine, looks)
         fill(engine, self._bridge)
         self._window = engine.rootObjects()[0]
-        closing: Any = getattr(self._window, "closing", None)
-        if closing is not None:
-            closing.connect(self._closing)
+        # Not the window's own signal `closing`: its argument has no type in Python, so it cannot be connected.
+        app.lastWindowClosed.connect(self._closing)
         self._client.begin(
             [
                 dto.RendererHello(version=dto.PROTOCOL_VERSION, build=build),
