@@ -13,8 +13,10 @@ SHELL := /bin/sh
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 BIN := $(ROOT).venv/bin
 PREPARE := $(ROOT)packaging/scripts/prepare
-# Tests and benchmarks never see the session they are started from.
+# Tests and benchmarks never see the session they are started from. Their files lie below a short
+# path: Unix sockets have 108 bytes.
 SESSION := $(BIN)/python $(ROOT)packaging/scripts/session.py --
+PYTEST := $(BIN)/python -m pytest --basetemp={tmp}/p
 ARGS ?=
 
 help:
@@ -38,11 +40,11 @@ check:
 	$(BIN)/mypy
 
 test: check
-	$(SESSION) $(BIN)/python -m pytest $(ARGS)
+	$(SESSION) $(PYTEST) $(ARGS)
 
 soak:
 	@$(PREPARE) dev
-	$(SESSION) $(BIN)/python -m pytest --soak --hypothesis-profile=soak -o faulthandler_timeout=3600 $(ARGS)
+	$(SESSION) $(PYTEST) --soak --hypothesis-profile=soak -o faulthandler_timeout=3600 $(ARGS)
 
 bench:
 	@$(PREPARE) dev

@@ -6,6 +6,8 @@ session (display, bus, keys, files, variables) is reachable from the command by 
 its exit code is handed on.
 
     session.py [--no-display] [--no-key-store] -- COMMAND...
+
+`{tmp}` in the command stands for the session's folder for temporary files.
 """
 
 import argparse
@@ -236,7 +238,8 @@ def main() -> int:
             return 1
         environment["REMUDA_TEST_SESSION"] = "1"
         services = descendants(os.getpid())
-        command = subprocess.Popen(options.command, env=environment, stdin=subprocess.DEVNULL)
+        words = [word.replace("{tmp}", environment["TMPDIR"]) for word in options.command]
+        command = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL)
         try:
             status = wait_for(command)
         finally:
