@@ -79,8 +79,9 @@ def test_one_holder_at_a_time_and_the_other_is_told_who(tmp_path: Path) -> None:
     Claim.take(tmp_path / "db").release()
 
 
-def test_folders_and_lock_are_private_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_folders_and_lock_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
     try:
         claim = Claim.take(tmp_path / "a" / "b" / "db")
     finally:
