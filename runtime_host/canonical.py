@@ -47,34 +47,80 @@ class FrozenDict(dict[str, Any]):
         return self
 
 
-def freeze(value: Any, _path: str = "", _depth: int = 0) -> Any:
+def freeze(value: Any, path: str = "") -> Any:
     """A deep, unchangeable copy of a JSON value: objects as `FrozenDict`, lists as tuples.
 
     Raises:
         NotJsonError: it is no JSON value.
     """
-    if value is None or value is True or value is False or type(value) is int:
+    try:
+        return _frozen(value, 0)
+    except _FaultError as fault:
+        raise NotJsonError(path + "".join(reversed(fault.steps)) if path else fault.path(), fault.what) from None
+
+
+class _FaultError(Exception):
+    """What is no JSON. The way to it is noted while the error leaves: finding none costs nothing."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.steps: list[str] = []
+
+    def path(self) -> str:
+        return "".join(reversed(self.steps)).removeprefix(".")
+
+
+def _frozen(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() else _checked_text(value)
+    if value is None or kind is bool or kind is int:
         return value
+    if kind is dict or isinstance(value, Mapping):
+        return _frozen_object(value, depth)
     if isinstance(value, str):
-        return _checked_text(value, _path)
+        return _checked_text(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise NotJsonError(_path, "is not a finite number")
+            raise _FaultError("is not a finite number")
         return value
     if isinstance(value, int):
         return int(value)
-    if _depth >= MAX_DEPTH:
-        raise NotJsonError(_path, f"is nested deeper than {MAX_DEPTH} levels")
-    if isinstance(value, Mapping):
-        frozen: dict[str, Any] = {}
-        for key, member in value.items():
-            if not isinstance(key, str):
-                raise NotJsonError(_path, "has a key that is no string")
-            frozen[_checked_text(key, _path)] = freeze(member, f"{_path}.{key}" if _path else key, _depth + 1)
-        return FrozenDict(frozen)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return tuple(freeze(member, f"{_path}[{at}]", _depth + 1) for at, member in enumerate(value))
-    raise NotJsonError(_path, f"is a {type(value).__name__}, which JSON has no form for")
+        return _frozen_list(value, depth)
+    raise _FaultError(f"is a {kind.__name__}, which JSON has no form for")
+
+
+def _frozen_object(value: Mapping[Any, Any], depth: int) -> FrozenDict:
+    _check_depth(depth)
+    frozen: dict[str, Any] = {}
+    for key, member in value.items():
+        if not isinstance(key, str):
+            raise _FaultError("has a key that is no string")
+        try:
+            frozen[key if key.isascii() else _checked_text(key)] = _frozen(member, depth + 1)
+        except _FaultError as fault:
+            fault.steps.append(f".{key}")
+            raise
+    return FrozenDict(frozen)
+
+
+def _frozen_list(value: Sequence[Any], depth: int) -> tuple[Any, ...]:
+    _check_depth(depth)
+    frozen: list[Any] = []
+    for member in value:
+        try:
+            frozen.append(_frozen(member, depth + 1))
+        except _FaultError as fault:
+            fault.steps.append(f"[{len(frozen)}]")
+            raise
+    return tuple(frozen)
+
+
+def _check_depth(depth: int) -> None:
+    if depth >= MAX_DEPTH:
+        raise _FaultError(f"is nested deeper than {MAX_DEPTH} levels")
 
 
 def canonical_json(value: Any) -> bytes:
@@ -99,11 +145,11 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-def _checked_text(text: str, path: str) -> str:
+def _checked_text(text: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise NotJsonError(path, "holds half a character (a lone surrogate)") from None
+        raise _FaultError("holds half a character (a lone surrogate)") from None
     return text
 
 

@@ -11,6 +11,7 @@ breaks off inside a form is masked too when it shows at least `TELLING_CHARS` of
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -20,6 +21,8 @@ SHORTEST_SECRET_CHARS = 8
 """A shorter text cannot be told from ordinary words, so it is refused as a secret."""
 TELLING_CHARS = 16
 """Longer than the public beginnings of keys (`sk-ant-api03-`), so those stay readable."""
+
+_NOWHERE = re.compile(r"(?!)")
 
 
 class SecretTooShortError(ValueError):
@@ -37,6 +40,11 @@ class Redactor:
         self._forms: tuple[str, ...] = ()
         self._by_first: dict[str, tuple[str, ...]] = {}
         self._longest = 0
+        # Finds the first `SHORTEST_SECRET_CHARS` of any form. Where it finds nothing, nothing is masked: a whole
+        # form has a beginning, and so has an unfinished one that would tell too much.
+        self._beginning: re.Pattern[str] = _NOWHERE
+        # All that is shorter than such a beginning, and may grow into one.
+        self._sprouts: frozenset[str] = frozenset()
 
     def add(self, secret: str) -> None:
         """Mask `secret` from now on.
@@ -57,23 +65,26 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """`text` with every form of every secret masked."""
-        if not self._forms:
+        if self._beginning.search(text) is None:
             return text
         stream = StreamRedactor(self)
         return stream.feed(text) + stream.flush()
 
     def value(self, value: Any) -> Any:
-        """A JSON value with every string in it masked, keys included."""
-        if not self._forms:
+        """A JSON value with every string in it masked, keys included. One that needs no mask is given back itself."""
+        if not self._forms or self._beginning.search("\0".join(_strings(value))) is None:
             return value
+        return self._masked(value)
+
+    def _masked(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.value(key): self.value(item) for key, item in value.items()}
+            return {self._masked(key): self._masked(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.value(item) for item in value]
+            return [self._masked(item) for item in value]
         if isinstance(value, tuple):
-            return tuple(self.value(item) for item in value)
+            return tuple(self._masked(item) for item in value)
         return value
 
     def stream(self) -> "StreamRedactor":
@@ -88,6 +99,9 @@ class Redactor:
         self._forms = tuple(forms)
         self._by_first = {first: tuple(some) for first, some in by_first.items()}
         self._longest = max(map(len, forms), default=0)
+        beginnings = sorted({form[:SHORTEST_SECRET_CHARS] for form in forms})
+        self._beginning = re.compile("|".join(map(re.escape, beginnings))) if beginnings else _NOWHERE
+        self._sprouts = frozenset(start[:size] for start in beginnings for size in range(1, SHORTEST_SECRET_CHARS))
 
     def _matches(self, text: str) -> Iterator[tuple[int, int]]:
         for form in self._forms:
@@ -95,6 +109,13 @@ class Redactor:
             while start >= 0:
                 yield start, start + len(form)
                 start = text.find(form, start + 1)
+
+    def _sprout_at(self, text: str) -> int:
+        """Where the end of a text starts that may grow into a form; for a text that holds no beginning of one."""
+        for start in range(max(0, len(text) - SHORTEST_SECRET_CHARS + 1), len(text)):
+            if text[start:] in self._sprouts:
+                return start
+        return len(text)
 
     def _open_ends(self, text: str) -> Iterator[tuple[int, int]]:
         """Where ends of `text` start that may yet grow into a form, longest first, each with that form's length."""
@@ -121,12 +142,18 @@ class StreamRedactor:
         if not self._held and not self._redactor._forms:
             return chunk
         text = self._held + chunk
+        if not self._covered and self._redactor._beginning.search(text) is None:
+            hold = self._redactor._sprout_at(text)
+            self._held = text[hold:]
+            return text[:hold]
         hold, _ = next(self._redactor._open_ends(text), (len(text), 0))
         return self._give(text, hold)
 
     def flush(self) -> str:
         """The rest, at the end of the text. An unfinished secret is masked when it tells too much."""
         text = self._held
+        if not text:
+            return ""
         for start, whole in self._redactor._open_ends(text):
             shown = len(text) - start
             if shown >= TELLING_CHARS or (shown >= SHORTEST_SECRET_CHARS and shown * 2 >= whole):
@@ -161,6 +188,22 @@ class StreamRedactor:
         self._held = text[hold:]
         self._covered = covered
         return "".join(pieces)
+
+
+def _strings(value: Any) -> list[str]:
+    """Every string of a JSON value, keys included."""
+    found: list[str] = []
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, dict):
+            waiting += value
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
+    return found
 
 
 def _forms(secret: str) -> tuple[str, ...]:

@@ -131,3 +131,25 @@ def test_a_secret_added_while_a_stream_is_open_holds_from_then_on() -> None:
     assert stream.feed("one ") == "one "
     made.add(KEY)
     assert stream.feed(f"two {KEY}") + stream.flush() == f"two {MASK}"
+
+
+@given(key=secrets, before=texts, after=texts, cut_at=st.integers(1, 40))
+def test_whole_texts_and_single_characters_are_masked_alike(key: str, before: str, after: str, cut_at: int) -> None:
+    made = redactor(key)
+    for text in (before + key + after, before + key[:cut_at], before + key[cut_at:] + after):
+        assert made.text(text) == through(made, list(text))
+
+
+@given(key=secrets, at=st.integers(0, 60))
+def test_a_value_is_masked_wherever_the_secret_stands(key: str, at: int) -> None:
+    texts = ["name", "plain", "lookup"]
+    texts[at % 3] = f"x{key}"
+    value = {texts[0]: [texts[1], {"deep": (texts[2],)}], "rest": [1, 2.5, None, True]}
+    shown = json.dumps(redactor(key).value(value))
+    assert shown.count(MASK) == 1
+    assert json.dumps(key)[1:-1] not in shown
+
+
+def test_a_value_without_a_secret_is_given_back_as_it_is() -> None:
+    value = {"id": "call_1", "arguments": {"note": "sk-can"}}
+    assert redactor(KEY).value(value) is value
