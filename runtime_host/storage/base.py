@@ -23,8 +23,26 @@ ItemKind = Literal["user", "reply", "reasoning", "notice"]
 ItemState = Literal["open", "complete", "stopped", "failed", "unknown"]
 
 
+ToolCallPhase = Literal["requested", "executing", "acknowledged", "delivering", "delivered", "withdrawn"]
+"""How far a call of a host tool is:
+
+============  ===========================================================================================
+requested     asked for, certainly not executed
+executing     perhaps executed: what came of it is not known until it is acknowledged
+acknowledged  executed or refused, the result is kept, nobody was told it yet
+delivering    perhaps told
+delivered     certainly told
+withdrawn     its run ended before it was told; never executed and never told from here on
+============  ===========================================================================================
+"""
+ToolOutcome = Literal["succeeded", "failed", "refused"]
+
+
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A session. `definition`, `options`, `driver_state` are JSON objects without credentials."""
+    """A session. `definition`, `options`, `driver_state` are JSON objects without credentials.
+
+    `tools` is what it is bound to of application tools: their fingerprint and the digest of each schema.
+    """
 
     session_id: str
     scope_digest: str
@@ -33,6 +51,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     driver_state: dict[str, Any] | None = None
     status: Literal["open", "detached", "failed"] = "open"
+    tools: dict[str, Any] | None = None
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +107,28 @@ class ItemHead(NamedTuple):
     detail: str
 
 
+class ToolCallRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a host tool, by the id that the native side gave it.
+
+    Attributes:
+        arguments: JSON text as the model wrote it, masked.
+        native: what the driver needs to go on with the call after a restart.
+        outcome, payload, evidence: what came of it, what the native side is told, where the proof lies.
+    """
+
+    session_id: str
+    run_id: str
+    call_id: str
+    tool: str
+    arguments: str
+    phase: ToolCallPhase
+    created_ms: int
+    native: dict[str, Any] = {}
+    outcome: ToolOutcome | None = None
+    payload: Any = None
+    evidence: tuple[str, ...] = ()
+
+
 class AgentTx(Protocol):
     """Named operations inside one transaction. Later reads see earlier writes."""
 
@@ -139,6 +180,20 @@ class AgentTx(Protocol):
     def item_text(self, item_id: str, at_chars: int, count_chars: int) -> str: ...
     def messages(self, session_id: str, before_position: int) -> list[ItemRecord]:
         """Complete or stopped `user` and `reply` items before a position, in order."""
+        ...
+
+    # outbox
+    def put_tool_call(self, record: ToolCallRecord) -> None:
+        """Add a call, or take a known one further."""
+        ...
+
+    def tool_call(self, run_id: str, call_id: str) -> ToolCallRecord | None: ...
+    def tool_calls(self, run_id: str) -> list[ToolCallRecord]:
+        """Of a run, in the order in which they were asked for."""
+        ...
+
+    def executing_tool_calls(self, session_id: str) -> list[ToolCallRecord]:
+        """Calls of a session of which nobody knows what came of them, or that run now."""
         ...
 
     # small facts (hints, schema of others); JSON values

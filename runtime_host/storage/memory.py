@@ -21,6 +21,7 @@ from runtime_host.storage.base import (
     RequestRecord,
     RunRecord,
     SessionRecord,
+    ToolCallRecord,
 )
 from runtime_host.storage.common import from_json, request_conflict, storable, to_json
 
@@ -74,6 +75,7 @@ class _Tables:
         self.items: dict[str, ItemRecord] = {}
         self.positions: dict[tuple[str, int], str] = {}
         self.counts: dict[str, int] = {}
+        self.outbox: dict[tuple[str, str], tuple[int, str]] = {}
         self.facts: dict[str, str] = {}
 
 
@@ -114,6 +116,8 @@ class _MemoryTx:
         self._set(tables.counts, session_id, _MISSING)
         for request in [key for key in tables.requests if key[0] == session_id]:
             self._set(tables.requests, request, _MISSING)
+        for call in [call for call in self._all_tool_calls() if call.session_id == session_id]:
+            self._set(tables.outbox, (call.run_id, call.call_id), _MISSING)
         for run in self.runs(session_id):
             self._set(tables.runs, run.run_id, _MISSING)
         for position in [key for key in tables.positions if key[0] == session_id]:
@@ -218,6 +222,24 @@ class _MemoryTx:
             if item.kind in ("user", "reply") and item.state in ("complete", "stopped")
         ]
 
+    # outbox
+
+    def put_tool_call(self, record: ToolCallRecord) -> None:
+        self._require_session(record.session_id)
+        key = record.run_id, record.call_id
+        order, _ = self._tables.outbox.get(key) or (next(self._tables.order), "")
+        self._set(self._tables.outbox, key, (order, to_json(msgspec.to_builtins(record))))
+
+    def tool_call(self, run_id: str, call_id: str) -> ToolCallRecord | None:
+        kept = self._tables.outbox.get((run_id, call_id))
+        return None if kept is None else _tool_call(kept[1])
+
+    def tool_calls(self, run_id: str) -> list[ToolCallRecord]:
+        return [call for call in self._all_tool_calls() if call.run_id == run_id]
+
+    def executing_tool_calls(self, session_id: str) -> list[ToolCallRecord]:
+        return [call for call in self._all_tool_calls() if call.session_id == session_id and call.phase == "executing"]
+
     # facts
 
     def put_fact(self, key: str, value: Any) -> None:
@@ -235,6 +257,9 @@ class _MemoryTx:
 
     def _all_runs(self) -> list[RunRecord]:
         return [RunRecord(**from_json(text)) for _, text in sorted(self._tables.runs.values())]
+
+    def _all_tool_calls(self) -> list[ToolCallRecord]:
+        return [_tool_call(text) for _, text in sorted(self._tables.outbox.values())]
 
     def _item(self, item_id: str) -> ItemRecord:
         item = self._tables.items.get(item_id)
@@ -255,6 +280,11 @@ class _MemoryTx:
         tables = self._tables
         positions = range(max(first, 0), min(end, self.count_items(session_id)))
         return [tables.items[tables.positions[session_id, position]] for position in positions]
+
+
+def _tool_call(text: str) -> ToolCallRecord:
+    kept = from_json(text)
+    return ToolCallRecord(**{**kept, "evidence": tuple(kept["evidence"])})
 
 
 def _put(table: dict[K, V], key: K, value: V) -> None:

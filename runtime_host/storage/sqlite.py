@@ -19,6 +19,7 @@ from runtime_host.storage.base import (
     RequestRecord,
     RunRecord,
     SessionRecord,
+    ToolCallRecord,
 )
 from runtime_host.storage.common import from_json, request_conflict, storable, to_json
 from runtime_host.storage.migrations import STEPS
@@ -45,10 +46,10 @@ class SqliteAgentTx(SqliteTx):
 
     def put_session(self, record: SessionRecord) -> None:
         self.db.execute(
-            "INSERT INTO sessions (session_id, scope_digest, created_ms, definition, options, driver_state, status)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_id) DO UPDATE SET scope_digest = excluded.scope_digest,"
+            "INSERT INTO sessions (session_id, scope_digest, created_ms, definition, options, driver_state, status,"
+            " tools) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_id) DO UPDATE SET scope_digest = excluded.scope_digest,"
             " created_ms = excluded.created_ms, definition = excluded.definition, options = excluded.options,"
-            " driver_state = excluded.driver_state, status = excluded.status",
+            " driver_state = excluded.driver_state, status = excluded.status, tools = excluded.tools",
             (
                 record.session_id,
                 record.scope_digest,
@@ -57,6 +58,7 @@ class SqliteAgentTx(SqliteTx):
                 to_json(record.options),
                 None if record.driver_state is None else to_json(record.driver_state),
                 record.status,
+                None if record.tools is None else to_json(record.tools),
             ),
         )
 
@@ -219,6 +221,41 @@ class SqliteAgentTx(SqliteTx):
         )
         return [self._record(row) for row in rows]
 
+    # outbox
+
+    def put_tool_call(self, record: ToolCallRecord) -> None:
+        self.db.execute(
+            "INSERT INTO outbox (session, run_id, call_id, tool, arguments, native, phase, created_ms, outcome, payload,"
+            " evidence) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id, call_id) DO UPDATE SET"
+            " tool = excluded.tool, arguments = excluded.arguments, native = excluded.native, phase = excluded.phase,"
+            " created_ms = excluded.created_ms, outcome = excluded.outcome, payload = excluded.payload,"
+            " evidence = excluded.evidence",
+            (
+                self._session(record.session_id),
+                record.run_id,
+                record.call_id,
+                record.tool,
+                storable(record.arguments),
+                to_json(record.native),
+                record.phase,
+                record.created_ms,
+                record.outcome,
+                to_json(record.payload),
+                to_json(record.evidence),
+            ),
+        )
+
+    def tool_call(self, run_id: str, call_id: str) -> ToolCallRecord | None:
+        row = self.db.execute(f"{_OUTBOX} WHERE run_id = ? AND call_id = ?", (run_id, call_id)).fetchone()
+        return row and _tool_call(row)
+
+    def tool_calls(self, run_id: str) -> list[ToolCallRecord]:
+        return [_tool_call(row) for row in self.db.execute(f"{_OUTBOX} WHERE run_id = ? ORDER BY entry", (run_id,))]
+
+    def executing_tool_calls(self, session_id: str) -> list[ToolCallRecord]:
+        rows = self.db.execute(f"{_OUTBOX} WHERE session_id = ? AND phase = 'executing' ORDER BY entry", (session_id,))
+        return [_tool_call(row) for row in rows]
+
     # facts
 
     def put_fact(self, key: str, value: Any) -> None:
@@ -290,7 +327,9 @@ class SqliteAgentTx(SqliteTx):
         )
 
 
-_SESSIONS = "SELECT session_id, scope_digest, created_ms, definition, options, driver_state, status FROM sessions"
+_SESSIONS = (
+    "SELECT session_id, scope_digest, created_ms, definition, options, driver_state, status, tools FROM sessions"
+)
 _RUNS = (
     "SELECT run_id, session_id, phase, runs.created_ms, input, sequence_mark, finished_ms, result"
     " FROM runs JOIN sessions USING (session)"
@@ -299,10 +338,14 @@ _ITEMS = (
     "SELECT item, item_id, run_id, position, kind, state, head, size_chars, items.created_ms, code, detail, session_id"
     " FROM items JOIN sessions USING (session)"
 )
+_OUTBOX = (
+    "SELECT session_id, run_id, call_id, tool, arguments, native, phase, outbox.created_ms, outcome, payload, evidence"
+    " FROM outbox JOIN sessions USING (session)"
+)
 
 
 def _session(row: tuple[Any, ...]) -> SessionRecord:
-    session_id, scope_digest, created_ms, definition, options, driver_state, status = row
+    session_id, scope_digest, created_ms, definition, options, driver_state, status, tools = row
     return SessionRecord(
         session_id=session_id,
         scope_digest=scope_digest,
@@ -311,6 +354,7 @@ def _session(row: tuple[Any, ...]) -> SessionRecord:
         options=from_json(options),
         driver_state=None if driver_state is None else from_json(driver_state),
         status=status,
+        tools=None if tools is None else from_json(tools),
     )
 
 
@@ -325,4 +369,21 @@ def _run(row: tuple[Any, ...]) -> RunRecord:
         sequence_mark=sequence_mark,
         finished_ms=finished_ms,
         result=None if result is None else from_json(result),
+    )
+
+
+def _tool_call(row: tuple[Any, ...]) -> ToolCallRecord:
+    session_id, run_id, call_id, tool, arguments, native, phase, created_ms, outcome, payload, evidence = row
+    return ToolCallRecord(
+        session_id=session_id,
+        run_id=run_id,
+        call_id=call_id,
+        tool=tool,
+        arguments=arguments,
+        phase=phase,
+        created_ms=created_ms,
+        native=from_json(native),
+        outcome=outcome,
+        payload=from_json(payload),
+        evidence=tuple(from_json(evidence)),
     )
