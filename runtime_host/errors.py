@@ -19,6 +19,8 @@
     ├── AgentRecordTooLargeError            AGENT_RECORD_TOO_LARGE
     ├── AgentScopeMismatchError             AGENT_SCOPE_MISMATCH        not yours, or not there
     ├── AgentClosedError                    AGENT_CLOSED                used after destroy or detach
+    ├── AgentUnresolvedEffectError          AGENT_UNRESOLVED_EFFECT     a tool may have acted: blocked until known
+    ├── AgentConfigurationChangedError      AGENT_CONFIGURATION_CHANGED bound to what is no longer so
     ├── ConnectorError                      CONNECTOR_*                 no key, key store away, unknown connector
     └── StorageError                        STORAGE_*
         ├── StorageLockedError              STORAGE_LOCKED              another host holds the claim
@@ -147,6 +149,18 @@ class AgentScopeMismatchError(AgentRuntimeError):
 
 class AgentClosedError(AgentRuntimeError):
     code = "AGENT_CLOSED"
+
+
+class AgentUnresolvedEffectError(AgentRuntimeError):
+    """A tool may have acted and nobody knows; the session takes no input and is not deleted until that is known."""
+
+    code = "AGENT_UNRESOLVED_EFFECT"
+
+
+class AgentConfigurationChangedError(AgentRuntimeError):
+    """A kept session is bound to tools or settings that are others now; nothing is migrated."""
+
+    code = "AGENT_CONFIGURATION_CHANGED"
 
 
 class ConnectorError(AgentRuntimeError):

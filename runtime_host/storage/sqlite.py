@@ -48,7 +48,8 @@ class SqliteAgentTx(SqliteTx):
         self.db.execute(
             "INSERT INTO sessions (session_id, scope_digest, created_ms, definition, options, driver_state, status,"
             " tools) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_id) DO UPDATE SET"
-            " scope_digest = excluded.scope_digest, created_ms = excluded.created_ms, definition = excluded.definition, options = excluded.options,"
+            " scope_digest = excluded.scope_digest, created_ms = excluded.created_ms,"
+            " definition = excluded.definition, options = excluded.options,"
             " driver_state = excluded.driver_state, status = excluded.status, tools = excluded.tools",
             (
                 record.session_id,
@@ -228,8 +229,8 @@ class SqliteAgentTx(SqliteTx):
             "INSERT INTO outbox (session, run_id, call_id, tool, arguments, native, phase, created_ms, outcome,"
             " payload, evidence) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id, call_id) DO UPDATE SET"
             " tool = excluded.tool, arguments = excluded.arguments, native = excluded.native,"
-            " phase = excluded.phase, created_ms = excluded.created_ms, outcome = excluded.outcome, payload = excluded.payload,"
-            " evidence = excluded.evidence",
+            " phase = excluded.phase, created_ms = excluded.created_ms, outcome = excluded.outcome,"
+            " payload = excluded.payload, evidence = excluded.evidence",
             (
                 self._session(record.session_id),
                 record.run_id,
