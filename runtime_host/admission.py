@@ -22,6 +22,7 @@ from runtime_host.errors import (
     AgentRequestConflictError,
     AgentRequestLedgerFullError,
 )
+from runtime_host.frozen import configuration_error
 from runtime_host.storage.base import AgentTx, ItemRecord, RequestRecord, RunRecord
 
 MAX_REQUESTS: Final = 1024
@@ -208,13 +209,4 @@ def conflict(session_id: str, request_id: str) -> AgentRequestConflictError:
     return AgentRequestConflictError(
         "This request id was already used for another message; nothing was sent.",
         details={"session_id": session_id, "request_id": request_id},
-    )
-
-
-def configuration_error(what: str, error: ValidationError) -> AgentDriverConfigurationError:
-    """A validation failure in one sentence that names the field and never repeats the value."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    field = ".".join(str(step) for step in first["loc"]) or what
-    return AgentDriverConfigurationError(
-        f"The {what} option {field} is not valid: {first['msg']}.", details={"field": field, "problem": first["type"]}
     )

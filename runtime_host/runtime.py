@@ -18,9 +18,8 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 import msgspec
 from pydantic import ValidationError
 
-from runtime_host.admission import configuration_error
 from runtime_host.canonical import NotJsonError, digest, freeze
-from runtime_host.capabilities import AgentInspection
+from runtime_host.capabilities import AgentInspection, ReplayBounds
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
 from runtime_host.drivers.base import AgentDriver, DriverSession, SessionOpening
 from runtime_host.errors import (
@@ -33,6 +32,7 @@ from runtime_host.errors import (
     AgentScopeMismatchError,
     StorageError,
 )
+from runtime_host.frozen import configuration_error
 from runtime_host.intake import Redactor
 from runtime_host.recovery import settle_unsendable, take_stock
 from runtime_host.redaction import Redactor as SecretRedactor
@@ -343,7 +343,12 @@ class AgentRuntime:
             prerequisites=said.prerequisites,
             definition_digest=definition_digest,
             execution_digest=digest({"definition": definition_digest, "options": bound}),
-            event_buffer_bytes=min(options.policy.limits.event_buffer_bytes, self.backend.max_session_journal_bytes),
+            replay=ReplayBounds(
+                event_buffer_bytes=min(
+                    options.policy.limits.event_buffer_bytes, self.backend.max_session_journal_bytes
+                ),
+                session_journal_bytes=self.backend.max_session_journal_bytes,
+            ),
         )
 
     async def _open_session(self, definition: AgentDefinition, options: SessionOptions) -> Session:
@@ -502,7 +507,7 @@ def _captured(options: SessionOptions) -> SessionOptions:
 
 
 def _scope_digest(context: TrustedContext) -> str:
-    return digest(context.model_dump(mode="json"))
+    return digest(context.scope())
 
 
 def _now_ms() -> int:

@@ -8,8 +8,16 @@ desktop. Invariants: vendor errors never cross it (they become `AgentNativeExecu
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
+from runtime_host.canonical import FrozenDict
 from runtime_host.capabilities import DriverInspection
-from runtime_host.definitions import AgentDefinition, ExecutionBinding, ReasoningConfig, SessionOptions
+from runtime_host.definitions import (
+    AgentDefinition,
+    ExecutionBinding,
+    InputPart,
+    ReasoningConfig,
+    ResponseFormat,
+    SessionOptions,
+)
 from runtime_host.events import DriverEvent
 from runtime_host.results import DriverResult
 
@@ -24,7 +32,12 @@ class TranscriptMessage(NamedTuple):
 class Turn(NamedTuple):
     """One input to a session, already admitted and durable.
 
-    `read_transcript` returns the complete messages before this input, oldest first.
+    Attributes:
+        text: the words of the input; several text parts are joined by an empty line.
+        read_transcript: returns the complete messages before this input, oldest first.
+        parts: of an input that came in parts; a file's path is the real one, inside the workspace.
+        response_format: what the answer is to be; the runtime checks it in any case.
+        metadata: the caller's remarks on this run.
     """
 
     run_id: str
@@ -32,6 +45,9 @@ class Turn(NamedTuple):
     model: str
     reasoning: ReasoningConfig | None
     read_transcript: Callable[[], Awaitable[tuple[TranscriptMessage, ...]]]
+    parts: tuple[InputPart, ...] = ()
+    response_format: ResponseFormat | None = None
+    metadata: dict[str, Any] = FrozenDict()
 
 
 class SessionOpening(NamedTuple):

@@ -45,7 +45,7 @@ async def test_inspect_has_no_effect_and_says_what_was_bound() -> None:
     assert one.definition_digest == two.definition_digest
     assert one.execution_digest != two.execution_digest
     assert one.capabilities["run.cancel"].support == "native"
-    assert one.event_buffer_bytes == 1024 * 1024
+    assert one.replay.event_buffer_bytes == 1024 * 1024
     same = await agent.inspect(session_options(context=OTHERS[0]))
     assert same.execution_digest == one.execution_digest, "whose session it is, is no part of the binding"
     await runtime.aclose()
