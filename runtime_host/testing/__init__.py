@@ -1,5 +1,9 @@
-"""For tests of the runtime and of what is built on it: a driver that does what it is told."""
+"""For tests of the runtime and of what is built on it: a driver that does what it is told.
 
-from runtime_host.testing.scripted import Fail, Hold, Script, ScriptedDriver, Wait, reply
+The contract suites are modules of their own, because they need pytest: `driver_contract` with its bad
+examples in `misbehaviour`, and `storage_contract`.
+"""
 
-__all__ = ["Fail", "Hold", "Script", "ScriptedDriver", "Wait", "reply"]
+from runtime_host.testing.scripted import Do, Fail, Flood, Hold, Script, ScriptedDriver, Wait, reply
+
+__all__ = ["Do", "Fail", "Flood", "Hold", "Script", "ScriptedDriver", "Wait", "reply"]

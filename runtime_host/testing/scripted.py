@@ -1,11 +1,12 @@
 """A harness that does what it is told, well or badly, and counts what was asked of it.
 
 Owns no model, no process, no network. Must not know the runtime's insides: it speaks the driver
-protocol alone. Invariant: a `Script` says everything it does; what it was given is there to be read.
+protocol alone. Invariants: a `Script` says everything a run does; what was given and what was sent is
+there to be read; whatever hangs, deaf or not, ends when the driver is released.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -37,7 +38,23 @@ class Fail:
     error: Exception
 
 
-Step: TypeAlias = DriverEvent | Wait | Hold | Fail
+@dataclass(frozen=True)
+class Flood:
+    """So many pieces of one reply, as fast as they are taken. A deaf one goes on after a stop."""
+
+    pieces: int
+    text: str = "x"
+    deaf: bool = False
+
+
+@dataclass(frozen=True)
+class Do:
+    """Something of the test's own at this point, such as ending the process."""
+
+    action: Callable[[], object]
+
+
+Step: TypeAlias = DriverEvent | Wait | Hold | Fail | Flood | Do
 
 
 @dataclass(frozen=True)
@@ -47,18 +64,27 @@ class Script:
     Attributes:
         steps: in order; a stop ends them.
         result: what the run ends with; made from the last reply unless given. `missing` ends without
-            one, `hangs` never answers.
-        start: `hangs` never starts; an error fails the start.
+            one, `hangs` never answers, `changes` is completed once and failed when asked again.
+        start: before the input is sent: `hangs` never sends it, `deaf` neither and cannot be given up;
+            a wait makes it late; an error fails it.
+        sends: how often the input is sent; a harness may send it once.
+        acceptance: after the input was sent: `hangs` never answers, an error is raised.
+        finishes: how often the last completed message is said.
         cancel: `stops` ends the run, `ignored` does nothing, `hangs` never returns, an error is raised
             and nothing stops.
         cancelled_as: the status a stopped run claims.
+        ended_result_stands: whether a cancel after the end leaves the result as it was.
     """
 
     steps: Sequence[Step] = ()
-    result: DriverResult | Exception | Literal["missing", "hangs"] | None = None
-    start: Exception | Literal["at-once", "hangs"] = "at-once"
+    result: DriverResult | Exception | Literal["missing", "hangs", "changes"] | None = None
+    start: Exception | Wait | Hold | Literal["at-once", "hangs", "deaf"] = "at-once"
+    sends: int = 1
+    acceptance: Exception | Literal["answered", "hangs"] = "answered"
+    finishes: int = 1
     cancel: Exception | Literal["stops", "ignored", "hangs"] = "stops"
     cancelled_as: Literal["cancelled", "completed"] = "cancelled"
+    ended_result_stands: bool = True
 
 
 def reply(text: str, *, pieces: int = 1, item_id: str = "m1") -> tuple[DriverEvent, ...]:
@@ -77,7 +103,15 @@ class ScriptedDriver:
 
     Attributes:
         scripts: what its runs do, over all sessions; or a function of the turn.
+        open_fails, state_fails, close_fails: what these calls raise.
+        close_hangs: a close never returns.
+        close_ends_all: closing one session ends the runs of all.
+        state_extra: what a session's state says besides.
+        inspection_sends: a look at a binding reaches the far side.
+        on_send: called with each turn as its input is sent.
         turns, openings, cancels, closes, inspections: what it was given so far.
+        sent: run ids of the inputs that were sent, each as often as it was.
+        released: set to end everything that hangs.
     """
 
     scripts: Sequence[Script] | Callable[[Turn], Script]
@@ -98,14 +132,26 @@ class ScriptedDriver:
         }
     )
     open_fails: Exception | None = None
+    state_fails: Exception | None = None
+    close_fails: Exception | None = None
+    close_hangs: bool = False
+    close_ends_all: bool = False
+    state_extra: dict[str, Any] = field(default_factory=dict)
+    inspection_sends: bool = False
+    on_send: Callable[[Turn], object] | None = None
     turns: list[Turn] = field(default_factory=list)
     openings: list[SessionOpening] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
     cancels: int = 0
     closes: int = 0
     inspections: int = 0
+    runs: "list[_ScriptedRun]" = field(default_factory=list, repr=False)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def inspect(self, definition: AgentDefinition, options: SessionOptions) -> DriverInspection:
         self.inspections += 1
+        if self.inspection_sends:
+            self.sent.append("inspection")
         return DriverInspection(driver_id=self.driver_id, capabilities=self.capabilities)
 
     async def open(self, opening: SessionOpening) -> DriverSession:
@@ -128,60 +174,118 @@ class _ScriptedSession:
     def __init__(self, driver: ScriptedDriver, opening: SessionOpening) -> None:
         self._driver = driver
         self._turns = int((opening.state or {}).get("turns", 0))
+        self._runs: list[_ScriptedRun] = []
 
     async def start(self, turn: Turn) -> DriverRun:
-        self._driver.turns.append(turn)
+        driver = self._driver
+        driver.turns.append(turn)
         self._turns += 1
-        script = self._driver.script_of(turn)
-        if isinstance(script.start, Exception):
-            raise script.start
-        if script.start == "hangs":
-            await asyncio.Event().wait()
-        return _ScriptedRun(self._driver, script)
+        script = driver.script_of(turn)
+        await self._begin(script.start)
+        for _ in range(script.sends):
+            driver.sent.append(turn.run_id)
+            if driver.on_send is not None:
+                driver.on_send(turn)
+        if isinstance(script.acceptance, Exception):
+            raise script.acceptance
+        if script.acceptance == "hangs":
+            await driver.released.wait()
+        run = _ScriptedRun(driver, script)
+        self._runs.append(run)
+        driver.runs.append(run)
+        return run
+
+    async def _begin(self, how: Exception | Wait | Hold | str) -> None:
+        match how:
+            case Exception():
+                raise how
+            case Wait(seconds):
+                await asyncio.sleep(seconds)
+            case Hold(until):
+                await until.wait()
+            case "hangs":
+                await self._driver.released.wait()
+            case "deaf":
+                await _deaf(self._driver.released)
 
     def state(self) -> dict[str, Any]:
-        return {"version": 1, "turns": self._turns}
+        if self._driver.state_fails is not None:
+            raise self._driver.state_fails
+        return {"version": 1, "turns": self._turns, **self._driver.state_extra}
 
     async def close(self) -> None:
         self._driver.closes += 1
+        if self._driver.close_fails is not None:
+            raise self._driver.close_fails
+        if self._driver.close_hangs:
+            await self._driver.released.wait()
+        for run in self._driver.runs if self._driver.close_ends_all else self._runs:
+            if run.stoppable and not run.over:
+                run.stop.set()
 
 
 class _ScriptedRun:
     def __init__(self, driver: ScriptedDriver, script: Script) -> None:
         self._driver = driver
         self._script = script
-        self._stop = asyncio.Event()
-        self._said = ""
+        self.stop = asyncio.Event()
+        self._said: DriverEvent | None = None
+        self._asked = 0
+        self.over = False
+
+    @property
+    def stoppable(self) -> bool:
+        return self._script.cancel == "stops"
 
     async def events(self) -> AsyncIterator[DriverEvent]:
         for step in self._script.steps:
-            if self._stop.is_set():
+            if self.stop.is_set():
                 return
-            match step:
-                case Wait(seconds):
-                    await self._unless_stopped(asyncio.sleep(seconds))
-                case Hold(until):
-                    await self._unless_stopped(until.wait())
-                case Fail(error):
-                    raise error
-                case _:
-                    if isinstance(step, DriverEvent) and step.type == "agent.message.completed":
-                        self._said = str(step.data.get("text", ""))
-                    yield step
+            if isinstance(step, Flood):
+                for event in _flood(step.pieces, step.text):
+                    if self._driver.released.is_set() or (self.stop.is_set() and not step.deaf):
+                        return
+                    yield event
+            elif isinstance(step, Wait | Hold | Fail | Do):
+                await self._do(step)
+            else:
+                # What is no event is given as it is: a runtime has to bear that too.
+                if isinstance(step, DriverEvent) and step.type == "agent.message.completed":
+                    self._said = step
+                yield step
+        for _ in range(self._script.finishes - 1):
+            if self._said is not None:
+                yield self._said
+        self.over = self._script.ended_result_stands
+
+    async def _do(self, step: Wait | Hold | Fail | Do) -> None:
+        match step:
+            case Wait(seconds):
+                await self._unless_stopped(asyncio.sleep(seconds))
+            case Hold(until):
+                await self._unless_stopped(until.wait())
+            case Fail(error):
+                raise error
+            case Do(action):
+                action()
 
     async def result(self) -> DriverResult:
         outcome = self._script.result
-        if self._stop.is_set():
+        self._asked += 1
+        if self.stop.is_set():
             return DriverResult(status=self._script.cancelled_as)
         if isinstance(outcome, Exception):
             raise outcome
         if outcome == "hangs":
-            await asyncio.Event().wait()
+            await self._driver.released.wait()
         if outcome == "missing":
             return None  # type: ignore[return-value]  # what a defective driver does
+        if outcome == "changes" and self._asked > 1:
+            return DriverResult(status="failed")
         if isinstance(outcome, DriverResult):
             return outcome
-        return DriverResult(status="completed", output_text=self._said, finish_reason="completed")
+        said = "" if self._said is None else str(self._said.data.get("text", ""))
+        return DriverResult(status="completed", output_text=said, finish_reason="completed")
 
     async def cancel(self) -> None:
         self._driver.cancels += 1
@@ -189,14 +293,29 @@ class _ScriptedRun:
         if isinstance(how, Exception):
             raise how
         if how == "hangs":
-            await asyncio.Event().wait()
-        if how == "stops":
-            self._stop.set()
+            await self._driver.released.wait()
+        if how == "stops" and not self.over:
+            self.stop.set()
 
-    async def _unless_stopped(self, work: Any) -> None:
-        waiting = [asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())]
+    async def _unless_stopped(self, work: Awaitable[object]) -> None:
+        over = self.stop.wait(), self._driver.released.wait()
+        waiting = [asyncio.ensure_future(each) for each in (work, *over)]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in waiting:
                 task.cancel()
+
+
+def _flood(pieces: int, text: str) -> Iterator[DriverEvent]:
+    for _ in range(pieces):
+        yield DriverEvent("agent.message.delta", {"id": "flood", "text": text, "phase": "unknown"})
+
+
+async def _deaf(released: asyncio.Event) -> None:
+    """Wait, whoever gives it up."""
+    while not released.is_set():
+        try:
+            await released.wait()
+        except asyncio.CancelledError:
+            continue
