@@ -637,7 +637,7 @@ class _Drive:
 
     def _driver_state(self) -> dict[str, Any] | None:
         try:
-            state: dict[str, Any] = freeze(self.seat.driver_session.state())
+            state: dict[str, Any] = freeze(self.seat.redactor.value(self.seat.driver_session.state()))
         except Exception as error:
             self.journal.append(
                 "diagnostic",

@@ -463,7 +463,9 @@ class Session:
 
     async def _store_status(self, status: Literal["open", "detached"]) -> None:
         driver_session = self._driver_session
-        driver_state: dict[str, Any] | None = freeze(driver_session.state()) if driver_session is not None else None
+        driver_state: dict[str, Any] | None = None
+        if driver_session is not None:
+            driver_state = freeze(self._home.redactor.value(driver_session.state()))
         session_id = self.session_id
 
         def put(tx: AgentTx) -> None:
