@@ -3,7 +3,7 @@
 Owns the steps of a call and what they mean for its run and its session, as pure writes inside transactions.
 Must not know tools, drivers or loops. Invariants: nothing is executed whose `executing` is not durable, and
 nothing `executing` is executed again; nothing is told that is not acknowledged; what was perhaps told is not
-told again; while one call is `executing`, its session takes no input and is not deleted.
+told again; while one call is unresolved, its session takes no input and is not deleted.
 """
 
 from collections.abc import Collection, Iterable
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from runtime_host.storage.base import AgentTx, ToolCallPhase, ToolCallRecord, ToolOutcome
+from runtime_host.storage.base import UNRESOLVED, AgentTx, ToolCallPhase, ToolCallRecord, ToolOutcome
 
 _WAITING: Final[frozenset[ToolCallPhase]] = frozenset({"requested", "acknowledged"})
 
@@ -49,11 +49,10 @@ def begin(tx: AgentTx, run_id: str, call_id: str) -> bool:
 def acknowledge(tx: AgentTx, run_id: str, call_id: str, told: Told) -> ToolCallRecord | None:
     """Write what came of a call. None when it is gone; a call that is past this stays as it is."""
     record = tx.tool_call(run_id, call_id)
-    if record is None or record.phase not in ("requested", "executing"):
+    if record is None or record.phase not in ("requested", *UNRESOLVED):
         return record
-    run = tx.run(run_id)
     # Of a run that is over nobody can be told any more; the result is kept all the same.
-    phase: ToolCallPhase = "acknowledged" if run is not None and run.phase in ("dispatched", "unknown") else "withdrawn"
+    phase: ToolCallPhase = "withdrawn" if record.phase == "interrupted" else "acknowledged"
     record = msgspec.structs.replace(
         record, phase=phase, outcome=told.outcome, payload=told.payload, evidence=told.evidence
     )
@@ -79,7 +78,7 @@ def confirm(tx: AgentTx, run_id: str) -> None:
 
 
 def close_run(tx: AgentTx, run_id: str, *, answered: bool) -> None:
-    """Write that a run takes no more results. What is executing stays so: nobody knows what came of it.
+    """Write that a run takes no more results. What is executing stays unresolved: nobody knows what came of it.
 
     Args:
         tx: the transaction that ends the run.
@@ -91,6 +90,8 @@ def close_run(tx: AgentTx, run_id: str, *, answered: bool) -> None:
     for record in tx.tool_calls(run_id):
         if record.phase in _WAITING:
             tx.put_tool_call(msgspec.structs.replace(record, phase="withdrawn"))
+        elif record.phase == "executing":
+            tx.put_tool_call(msgspec.structs.replace(record, phase="interrupted"))
 
 
 def can_continue(calls: Collection[ToolCallRecord]) -> bool:
@@ -99,4 +100,4 @@ def can_continue(calls: Collection[ToolCallRecord]) -> bool:
     Then the next step of it was certainly not taken, so that taking it repeats nothing.
     """
     phases = {call.phase for call in calls}
-    return bool(phases & _WAITING) and not phases & {"executing", "delivering"}
+    return bool(phases & _WAITING) and not phases & {*UNRESOLVED, "delivering"}

@@ -23,18 +23,20 @@ ItemKind = Literal["user", "reply", "reasoning", "notice"]
 ItemState = Literal["open", "complete", "stopped", "failed", "unknown"]
 
 
-ToolCallPhase = Literal["requested", "executing", "acknowledged", "delivering", "delivered", "withdrawn"]
+ToolCallPhase = Literal["requested", "executing", "interrupted", "acknowledged", "delivering", "delivered", "withdrawn"]
 """How far a call of a host tool is:
 
 ============  ===========================================================================================
 requested     asked for, certainly not executed
 executing     perhaps executed: what came of it is not known until it is acknowledged
+interrupted   as executing, and its run has ended: known or not, nobody will be told
 acknowledged  executed or refused, the result is kept, nobody was told it yet
 delivering    perhaps told
 delivered     certainly told
 withdrawn     its run ended before it was told; never executed and never told from here on
 ============  ===========================================================================================
 """
+UNRESOLVED: tuple[ToolCallPhase, ...] = ("executing", "interrupted")
 ToolOutcome = Literal["succeeded", "failed", "refused"]
 
 
@@ -192,8 +194,8 @@ class AgentTx(Protocol):
         """Of a run, in the order in which they were asked for."""
         ...
 
-    def executing_tool_calls(self, session_id: str) -> list[ToolCallRecord]:
-        """Calls of a session of which nobody knows what came of them, or that run now."""
+    def unresolved_tool_calls(self, session_id: str) -> list[ToolCallRecord]:
+        """Calls of a session that are executing or interrupted."""
         ...
 
     # small facts (hints, schema of others); JSON values

@@ -14,6 +14,7 @@ import msgspec
 from runtime_host.errors import StorageError
 from runtime_host.storage.base import (
     OPEN_PHASES,
+    UNRESOLVED,
     AgentTx,
     ItemHead,
     ItemRecord,
@@ -237,8 +238,8 @@ class _MemoryTx:
     def tool_calls(self, run_id: str) -> list[ToolCallRecord]:
         return [call for call in self._all_tool_calls() if call.run_id == run_id]
 
-    def executing_tool_calls(self, session_id: str) -> list[ToolCallRecord]:
-        return [call for call in self._all_tool_calls() if call.session_id == session_id and call.phase == "executing"]
+    def unresolved_tool_calls(self, session_id: str) -> list[ToolCallRecord]:
+        return [call for call in self._all_tool_calls() if call.session_id == session_id and call.phase in UNRESOLVED]
 
     # facts
 

@@ -253,8 +253,10 @@ class SqliteAgentTx(SqliteTx):
     def tool_calls(self, run_id: str) -> list[ToolCallRecord]:
         return [_tool_call(row) for row in self.db.execute(f"{_OUTBOX} WHERE run_id = ? ORDER BY entry", (run_id,))]
 
-    def executing_tool_calls(self, session_id: str) -> list[ToolCallRecord]:
-        rows = self.db.execute(f"{_OUTBOX} WHERE session_id = ? AND phase = 'executing' ORDER BY entry", (session_id,))
+    def unresolved_tool_calls(self, session_id: str) -> list[ToolCallRecord]:
+        rows = self.db.execute(
+            f"{_OUTBOX} WHERE session_id = ? AND phase IN ('executing', 'interrupted') ORDER BY entry", (session_id,)
+        )
         return [_tool_call(row) for row in rows]
 
     # facts

@@ -1,0 +1,622 @@
+"""Calls of host tools, from what the native side asks for to what it may be told.
+
+Owns permission, execution, hooks and reconciliation, and the outbox steps around each. Must not know drivers,
+events or what a tool does. Invariants: a tool is called only after its `executing` is durable and at most once
+for each call id; what came of it is durable before anybody is told; a report that cannot be kept or may not be
+told is retained here and handed to the host, never replaced; what was interrupted blocks until there is proof.
+"""
+
+import asyncio
+import inspect
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from runtime_host import outbox
+from runtime_host.canonical import NotJsonError, clean_text, freeze
+from runtime_host.definitions import TrustedContext
+from runtime_host.errors import AgentUnresolvedEffectError, StorageError
+from runtime_host.loop.own_thread import in_own_thread
+from runtime_host.storage.base import AgentStore, AgentTx, ToolCallRecord, ToolOutcome
+from runtime_host.tools.base import (
+    EarlierCall,
+    HostTool,
+    OnRetainedObservation,
+    Permission,
+    RetainedObservation,
+    RunCompletion,
+    ToolCall,
+    ToolContext,
+    ToolDelivery,
+    ToolFailedError,
+    ToolOffer,
+    ToolOutcomeUnknownError,
+    ToolReceipt,
+    ToolReport,
+    ToolRequest,
+)
+from runtime_host.tools.resolver import BoundTools
+from runtime_host.transcript import bound_text
+
+_log = logging.getLogger("runtime_host.tools")
+
+T = TypeVar("T")
+Commit = Callable[[Callable[[AgentTx], T]], Awaitable[T]]
+_Key = tuple[str, str]
+
+MAX_TOLD_BYTES: Final = 256 * 1024
+"""What a model is told of one call at most."""
+STOP_GRACE_S: Final = 1.0
+"""How long a tool may go on to its end after its run was asked to stop."""
+STOP_END_S: Final = 0.5
+RECONCILE_S: Final = 30.0
+HOOK_S: Final = 10.0
+
+STILL_UNRESOLVED: Final = (
+    "The tool {tool} was interrupted, and whether it acted is not known. "
+    "Nothing is sent and nothing is executed again until that is found out."
+)
+
+
+class Redactor(Protocol):
+    def text(self, text: str, /) -> str: ...
+    def value(self, value: Any, /) -> Any: ...
+
+
+class _Retained(NamedTuple):
+    report: ToolReport
+    projected: bool
+
+
+class _Unproven(Exception):
+    """What came of a call is not known, or may not be told."""
+
+
+class _Execution:
+    """A call that runs: `whole` is everything up to the durable result, `tool` only the tool itself."""
+
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+        self.whole: asyncio.Task[ToolDelivery] | None = None
+        self.tool: asyncio.Task[Any] | None = None
+
+
+class SessionTools:
+    """The host tools of one session.
+
+    Args:
+        session_id: of the session.
+        context: whose it is.
+        bound: the tools, checked.
+        store: of the agent.
+        redactor: applied to arguments and reports before they are kept or told.
+        on_retained: told of reports that could not be kept or may not be told.
+    """
+
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        context: TrustedContext,
+        bound: BoundTools,
+        store: AgentStore,
+        redactor: Redactor,
+        on_retained: OnRetainedObservation | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.bound = bound
+        self.store = store
+        self.redactor = redactor
+        self._context = context
+        self._on_retained = on_retained
+        self._retained: dict[_Key, _Retained] = {}
+        self._running: dict[_Key, _Execution] = {}
+        self._unresolved: dict[_Key, ToolCallRecord] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._acquired = False
+
+    # ------------------------------------------------------------------------------------ the session
+
+    @property
+    def unresolved(self) -> tuple[ToolCallRecord, ...]:
+        """Calls of which nobody knows what came of them. They block the session."""
+        return tuple(self._unresolved.values())
+
+    async def open(self) -> None:
+        """Take what an earlier process left unresolved, and the manager."""
+        for record in await self.store.read(lambda tx: tx.unresolved_tool_calls(self.session_id)):
+            self._unresolved[record.run_id, record.call_id] = record
+        manager = self.bound.resolved.manager
+        if manager is not None:
+            await manager.acquire(self.session_id)
+            self._acquired = True
+
+    async def close(self) -> None:
+        """Let go of the manager; what still executes is abandoned and stays unresolved. Idempotent."""
+        for execution in tuple(self._running.values()):
+            if execution.tool is not None:
+                execution.tool.cancel()
+        tasks = tuple(self._tasks)
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=STOP_END_S)
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left, timeout=STOP_END_S)
+        manager = self.bound.resolved.manager
+        if manager is not None and self._acquired:
+            self._acquired = False
+            await self._hook("release", manager.release(self.session_id))
+
+    def channel(self, run_id: str, commit: "Commit[Any]", earlier: Sequence[ToolCallRecord] = ()) -> "RunChannel":
+        """The channel of a run. `commit` does a change in a transaction and returns when it is durable."""
+        return RunChannel(self, run_id, commit, earlier)
+
+    async def completed(self, completion: RunCompletion) -> None:
+        """Tell the owner how a run ended."""
+        owner = self.bound.resolved.owner
+        if owner is not None:
+            await self._hook("run_completed", owner.run_completed(completion))
+
+    async def reconcile(self) -> tuple[ToolCallRecord, ...]:
+        """Find out what came of interrupted calls, from what is retained here or from the source; execute nothing.
+
+        Returns:
+            the calls of which it is still not known.
+
+        Raises:
+            StorageError: what was found out could not be kept.
+        """
+        for record in await self.store.read(lambda tx: tx.unresolved_tool_calls(self.session_id)):
+            key = record.run_id, record.call_id
+            if key in self._running:
+                continue
+            told = await self._proof(record)
+            if told is not None:
+                await self.store.transact(_acknowledging(record.run_id, record.call_id, told))
+                self._retained.pop(key, None)
+                self._unresolved.pop(key, None)
+        left = await self.store.read(lambda tx: tx.unresolved_tool_calls(self.session_id))
+        self._unresolved = {
+            (record.run_id, record.call_id): record
+            for record in left
+            if (record.run_id, record.call_id) not in self._running
+            or (record.run_id, record.call_id) in self._unresolved
+        }
+        return self.unresolved
+
+    def check_resolved(self) -> None:
+        """Refuse to go on while something is unresolved.
+
+        Raises:
+            AgentUnresolvedEffectError: something is.
+        """
+        for record in self._unresolved.values():
+            raise unresolved_error(record)
+
+    # --------------------------------------------------------------------------------------- one call
+
+    async def permission(self, call: ToolCall, context: ToolContext) -> Permission:
+        """Whether everybody who has a say allows a call; whoever fails to answer does not."""
+        resolved = self.bound.resolved
+        owner = resolved.owner
+        if owner is not None and owner.cancelled:
+            return Permission(False, "The agent that this tool belongs to was stopped.")
+        asked: list[Callable[[ToolCall, ToolContext], Awaitable[Permission]]] = [
+            each.permit for each in (resolved.permission_manager, resolved.manager) if each is not None
+        ]
+        if owner is not None:
+            asked.append(owner.before_tool)
+        for ask in asked:
+            try:
+                permission = await ask(call, context)
+                allowed, reason = permission.allowed is True, str(permission.reason)
+            except Exception as error:
+                _log.warning("no answer whether %s may be called: %s", call.tool, type(error).__name__)
+                allowed, reason = False, "Whether it may be used could not be found out."
+            if not allowed:
+                return Permission(False, self.redactor.text(clean_text(reason)) or "It may not be used here.")
+        return Permission(True)
+
+    def context(self, stopping: asyncio.Event) -> ToolContext:
+        """As whom and for whom a call acts."""
+        resolved = self.bound.resolved
+        owner = resolved.owner
+        if owner is None:
+            return ToolContext(
+                self._context,
+                resolved.principal,
+                frozenset(resolved.roles),
+                freeze(resolved.accounts),
+                stopping=stopping,
+            )
+        return ToolContext(
+            self._context,
+            owner.principal,
+            frozenset(resolved.roles) | frozenset(owner.roles),
+            freeze({**resolved.accounts, **owner.accounts}),
+            owner.memory,
+            stopping,
+        )
+
+    async def perform(self, call: ToolCall, record: ToolCallRecord, commit: "Commit[Any]") -> ToolDelivery:
+        """Execute a call whose `executing` is durable, and keep what came of it.
+
+        Raises:
+            AgentUnresolvedEffectError: that is not known, or may not be told.
+            StorageError: it could not be kept.
+        """
+        key = call.run_id, call.call_id
+        execution = self._running[key] = _Execution()
+        execution.whole = self._spawn(self._perform(call, record, commit, execution))
+        try:
+            return await asyncio.shield(execution.whole)
+        except asyncio.CancelledError:
+            await self._stop(execution)
+            if key in self._running:
+                self._unresolved[key] = record
+            raise
+
+    async def _stop(self, execution: _Execution) -> None:
+        """Let a tool come to its end for a moment, then cut it."""
+        whole = execution.whole
+        if whole is None:
+            return
+        execution.stopping.set()
+        await asyncio.wait({whole}, timeout=STOP_GRACE_S)
+        if execution.tool is not None and not whole.done():
+            execution.tool.cancel()
+            await asyncio.wait({whole}, timeout=STOP_END_S)
+
+    async def _perform(
+        self, call: ToolCall, record: ToolCallRecord, commit: "Commit[Any]", execution: _Execution
+    ) -> ToolDelivery:
+        key = call.run_id, call.call_id
+        # Until it is acknowledged.
+        began_ns = time.monotonic_ns()
+        context = self.context(execution.stopping)
+        try:
+            try:
+                report = await self._report(call, context, execution)
+                duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
+                told = await self._told(call, report)
+                await self._keep(call, record, report, told, commit)
+            except _Unproven:
+                raise unresolved_error(record) from None
+        except BaseException:
+            self._unresolved[key] = record
+            raise
+        finally:
+            self._running.pop(key, None)
+        self._unresolved.pop(key, None)
+        owner = self.bound.resolved.owner
+        if owner is not None:
+            await self._hook("after_tool", owner.after_tool(call, report, context))
+        return _delivery(record, told, duration_ms)
+
+    async def _report(self, call: ToolCall, context: ToolContext, execution: _Execution) -> ToolReport:
+        tool = self.bound.by_name[call.tool]
+        manager = self.bound.resolved.manager
+        if manager is not None:
+            work: Coroutine[Any, Any, Any] = _awaited(manager.execute(call, tool, context))
+        elif inspect.iscoroutinefunction(tool.call):
+            work = _awaited(tool.call(call.arguments, context))
+        else:
+            # Cannot be cut: it runs to its end, and its result is kept even when nobody waits any more.
+            return await self._settled(call, _plain_call(tool, call, context))
+        execution.tool = self._spawn(work)
+        await asyncio.wait({execution.tool})
+        if execution.tool.cancelled():
+            raise _Unproven
+        return await self._settled(call, _outcome_of(execution.tool))
+
+    async def _settled(self, call: ToolCall, work: Awaitable[Any]) -> ToolReport:
+        """What came of a call, in every way in which it can end."""
+        try:
+            result = await work
+        except ToolFailedError as failed:
+            return ToolReport(success=False, payload=clean_text(str(failed)) or "The tool failed.")
+        except ToolOutcomeUnknownError:
+            raise _Unproven from None
+        except Exception as error:
+            # Its kind only: what an application puts into its exceptions is not meant for a model.
+            _log.warning("tool %s failed: %s", call.tool, type(error).__name__)
+            return ToolReport(
+                success=False, payload=f"The tool failed ({type(error).__name__}); how far it got is not known."
+            )
+        report = result if isinstance(result, ToolReport) else None
+        try:
+            payload = freeze(report.payload if report is not None else result)
+        except NotJsonError as error:
+            _log.warning("tool %s returned what is no JSON: %s", call.tool, error)
+            return ToolReport(success=False, payload="The tool ran to its end, but its result cannot be told.")
+        if report is None:
+            return ToolReport(payload=payload)
+        return report.model_copy(update={"payload": payload})
+
+    async def _told(self, call: ToolCall, report: ToolReport) -> outbox.Told:
+        """What may be told of a report; where that cannot be found out, the report is retained."""
+        project = self.bound.resolved.project
+        projected = report
+        if project is not None:
+            try:
+                projected = await project(call, report)
+                if not isinstance(projected, ToolReport):
+                    raise TypeError("a projection is a report")
+                projected = projected.model_copy(update={"payload": freeze(projected.payload)})
+            except Exception as error:
+                _log.warning("the evidence of a call of %s could not be kept: %s", call.tool, type(error).__name__)
+                self._retain(call, report, projected=False)
+                raise _Unproven from None
+        outcome: ToolOutcome = "succeeded" if projected.success else "failed"
+        return outbox.Told(outcome, self._bounded(projected.payload), tuple(map(str, projected.evidence)))
+
+    async def _keep(
+        self, call: ToolCall, record: ToolCallRecord, report: ToolReport, told: outbox.Told, commit: "Commit[Any]"
+    ) -> None:
+        try:
+            await commit(_acknowledging(record.run_id, record.call_id, told))
+        except StorageError:
+            self._retain(
+                call,
+                ToolReport(success=told.outcome == "succeeded", payload=told.payload, evidence=told.evidence),
+                projected=True,
+                raw=report,
+            )
+            raise
+
+    def _retain(self, call: ToolCall, report: ToolReport, *, projected: bool, raw: ToolReport | None = None) -> None:
+        self._retained[call.run_id, call.call_id] = _Retained(report, projected)
+        if self._on_retained is None:
+            return
+        try:
+            self._on_retained(RetainedObservation(call, raw or report, "storage" if projected else "evidence"))
+        except Exception as error:
+            _log.warning("the host did not take a retained observation: %s", type(error).__name__)
+
+    def _bounded(self, payload: Any) -> Any:
+        payload = freeze(self.redactor.value(payload))
+        if isinstance(payload, str):
+            return bound_text(payload, MAX_TOLD_BYTES)
+        size_bytes = len(json.dumps(payload, ensure_ascii=False).encode())
+        if size_bytes > MAX_TOLD_BYTES:
+            return f"The result has {size_bytes} bytes, which is more than can be told ({MAX_TOLD_BYTES})."
+        return payload
+
+    async def _proof(self, record: ToolCallRecord) -> outbox.Told | None:
+        """What came of an interrupted call, when that can be shown."""
+        call = ToolCall(self.session_id, record.run_id, record.call_id, record.tool, _known_arguments(record))
+        retained = self._retained.get((record.run_id, record.call_id))
+        reconcile = self.bound.resolved.reconcile
+        try:
+            async with asyncio.timeout(RECONCILE_S):
+                if retained is not None:
+                    if retained.projected:
+                        report = retained.report
+                        outcome: ToolOutcome = "succeeded" if report.success else "failed"
+                        return outbox.Told(outcome, report.payload, report.evidence)
+                    return await self._told(call, retained.report)
+                if reconcile is None or record.tool not in self.bound.by_name:
+                    return None
+                receipt = await reconcile(call, self.context(asyncio.Event()))
+                if not _proves(receipt, record):
+                    return None
+                return await self._told(call, receipt.report)  # type: ignore[union-attr]  # `_proves` has looked
+        except _Unproven:
+            return None
+        except Exception as error:
+            _log.warning("what became of a call of %s was not found out: %s", record.tool, type(error).__name__)
+            return None
+
+    async def _hook(self, name: str, work: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(HOOK_S):
+                await work
+        except Exception as error:
+            _log.warning("the hook %s failed: %s", name, type(error).__name__)
+
+    def _spawn(self, work: "Coroutine[Any, Any, T]") -> "asyncio.Task[T]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Fetched here, because whoever waited may have been cancelled.
+            task.exception()
+
+
+class RunChannel:
+    """The `ToolChannel` of one run."""
+
+    def __init__(
+        self, tools: SessionTools, run_id: str, commit: "Commit[Any]", earlier: Sequence[ToolCallRecord]
+    ) -> None:
+        self._tools = tools
+        self._run_id = run_id
+        self._commit = commit
+        self._earlier = tuple(
+            EarlierCall(
+                ToolRequest(record.call_id, record.tool, record.arguments, record.native),
+                _delivery(record) if record.phase == "delivered" else None,
+            )
+            for record in earlier
+        )
+        self._repeated: set[str] = set()
+        self.answered = False
+
+    @property
+    def offers(self) -> tuple[ToolOffer, ...]:
+        return self._tools.bound.offers
+
+    @property
+    def earlier(self) -> tuple[EarlierCall, ...]:
+        return self._earlier
+
+    async def execute(
+        self,
+        requests: tuple[ToolRequest, ...],
+        started: Callable[[ToolRequest, Any], Awaitable[None]],
+        completed: Callable[[ToolDelivery], Awaitable[None]],
+    ) -> tuple[ToolDelivery, ...]:
+        run_id = self._run_id
+        known = {record.call_id: record for record in await self._tools.store.read(lambda tx: tx.tool_calls(run_id))}
+        asked = [_Asked(request, *self._read(request)) for request in requests]
+        fresh = [self._record(each) for each in asked if each.request.call_id not in known]
+        self._repeated.clear()
+        deliveries: list[ToolDelivery] = []
+        for each in asked:
+            record = known.get(each.request.call_id) or self._record(each)
+            if record.phase == "requested":
+                await started(each.request, self._tools.redactor.value(each.arguments))
+                delivery = await self._execute(each, record, fresh)
+                fresh = []
+                await completed(delivery)
+            elif record.phase == "acknowledged":
+                # From before a restart: it is not executed again.
+                delivery = _delivery(record)
+                await completed(delivery)
+            else:
+                delivery = self._repeat(each.request, record)
+            deliveries.append(delivery)
+        if fresh:
+            # Repeats only: nothing was written yet, and nothing needs to be.
+            await self._commit(lambda tx: outbox.ask(tx, fresh))
+        return tuple(deliveries)
+
+    async def delivering(self, call_ids: tuple[str, ...]) -> None:
+        ids = [call_id for call_id in call_ids if call_id not in self._repeated]
+        self.answered = False
+        if ids and not await self._commit(lambda tx: outbox.deliver(tx, self._run_id, ids)):
+            raise AgentUnresolvedEffectError("A tool's result may have been told before, so it is not told again.")
+
+    def delivered(self, call_ids: tuple[str, ...]) -> None:
+        self.answered = True
+
+    # ----------------------------------------------------------------------------------------- inside
+
+    async def _execute(self, each: "_Asked", record: ToolCallRecord, fresh: list[ToolCallRecord]) -> ToolDelivery:
+        """One call, from `requested` to a durable result. `fresh`: calls whose request is not durable yet."""
+        tools, run_id, call_id = self._tools, self._run_id, each.request.call_id
+        refusal = each.refusal
+        call = ToolCall(tools.session_id, run_id, call_id, each.request.name, each.arguments)
+        if refusal is None:
+            permission = await tools.permission(call, tools.context(asyncio.Event()))
+            refusal = None if permission.allowed else f"The tool was not allowed: {permission.reason}"
+        if refusal is not None:
+            told = outbox.Told("refused", tools.redactor.text(clean_text(refusal)))
+
+            def refuse(tx: AgentTx) -> None:
+                outbox.ask(tx, fresh)
+                outbox.acknowledge(tx, run_id, call_id, told)
+
+            await self._commit(refuse)
+            return _delivery(record, told)
+
+        def begin(tx: AgentTx) -> bool:
+            outbox.ask(tx, fresh)
+            return outbox.begin(tx, run_id, call_id)
+
+        if not await self._commit(begin):
+            raise unresolved_error(record)
+        return await tools.perform(call, record, self._commit)
+
+    def _repeat(self, request: ToolRequest, record: ToolCallRecord) -> ToolDelivery:
+        """The answer to a call id that this run has used before. Nothing is executed."""
+        if record.phase in ("executing", "interrupted", "withdrawn"):
+            raise unresolved_error(record)
+        self._repeated.add(request.call_id)
+        arguments = self._tools.redactor.text(clean_text(request.arguments))
+        if record.tool == request.name and record.arguments == arguments:
+            return _delivery(record)
+        words = "This call id was used for another call before. Nothing was executed; use a new id for a new call."
+        return ToolDelivery(request.call_id, request.name, arguments, False, words, words, None, request.native)
+
+    def _read(self, request: ToolRequest) -> tuple[Mapping[str, Any], str | None]:
+        """The arguments of a request, and why it is not executed, if it is not."""
+        if request.name not in self._tools.bound.by_name:
+            offered = ", ".join(offer.name for offer in self.offers)
+            return freeze({}), f"There is no tool of this name; nothing was executed. There are: {offered}."
+        try:
+            parsed = json.loads(request.arguments or "{}")
+            arguments = freeze(parsed)
+        except (ValueError, RecursionError):
+            return freeze({}), "The arguments are no JSON; nothing was executed."
+        if not isinstance(parsed, dict):
+            return freeze({}), "The arguments must be a JSON object; nothing was executed."
+        complaint = self._tools.bound.complaint(request.name, parsed)
+        return arguments, None if complaint is None else f"Nothing was executed: {complaint}."
+
+    def _record(self, each: "_Asked") -> ToolCallRecord:
+        request = each.request
+        return ToolCallRecord(
+            session_id=self._tools.session_id,
+            run_id=self._run_id,
+            call_id=request.call_id,
+            tool=request.name,
+            arguments=self._tools.redactor.text(clean_text(request.arguments)),
+            phase="requested",
+            created_ms=time.time_ns() // 1_000_000,
+            native=freeze(self._tools.redactor.value(dict(request.native))),
+        )
+
+
+class _Asked(NamedTuple):
+    request: ToolRequest
+    arguments: Mapping[str, Any]
+    refusal: str | None
+
+
+def unresolved_error(record: ToolCallRecord) -> AgentUnresolvedEffectError:
+    """The refusal that an unresolved call is the reason of."""
+    return AgentUnresolvedEffectError(
+        STILL_UNRESOLVED.format(tool=record.tool),
+        details={"tool": record.tool, "call_id": record.call_id, "run_id": record.run_id},
+    )
+
+
+def _delivery(record: ToolCallRecord, told: outbox.Told | None = None, duration_ms: int | None = None) -> ToolDelivery:
+    outcome, payload = (told.outcome, told.payload) if told is not None else (record.outcome, record.payload)
+    success = outcome == "succeeded"
+    error = None if success else payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
+    return ToolDelivery(
+        record.call_id, record.tool, record.arguments, success, payload, error, duration_ms, record.native
+    )
+
+
+def _acknowledging(run_id: str, call_id: str, told: outbox.Told) -> Callable[[AgentTx], ToolCallRecord | None]:
+    return lambda tx: outbox.acknowledge(tx, run_id, call_id, told)
+
+
+def _proves(receipt: Any, record: ToolCallRecord) -> bool:
+    """Whether a receipt is the settled one of exactly this call."""
+    return (
+        isinstance(receipt, ToolReceipt)
+        and receipt.settled is True
+        and (receipt.call_id, receipt.tool, receipt.run_id) == (record.call_id, record.tool, record.run_id)
+    )
+
+
+def _known_arguments(record: ToolCallRecord) -> Mapping[str, Any]:
+    try:
+        arguments = freeze(json.loads(record.arguments or "{}"))
+    except (ValueError, RecursionError):
+        arguments = None
+    return arguments if isinstance(arguments, dict) else freeze({})
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
+
+
+async def _outcome_of(task: "asyncio.Task[Any]") -> Any:
+    return task.result()
+
+
+async def _plain_call(tool: HostTool, call: ToolCall, context: ToolContext) -> Any:
+    result = await in_own_thread(lambda: tool.call(call.arguments, context), f"tool {tool.name}")
+    return await result if inspect.isawaitable(result) else result
