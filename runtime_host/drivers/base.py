@@ -20,6 +20,7 @@ from runtime_host.definitions import (
 )
 from runtime_host.events import DriverEvent
 from runtime_host.results import DriverResult
+from runtime_host.tools.base import ToolChannel, ToolOffer
 
 
 class TranscriptMessage(NamedTuple):
@@ -38,6 +39,8 @@ class Turn(NamedTuple):
         parts: of an input that came in parts; a file's path is the real one, inside the workspace.
         response_format: what the answer is to be; the runtime checks it in any case.
         metadata: the caller's remarks on this run.
+        tools: calls the host tools that the definition selects; None when it selects none. With
+            `tools.earlier` the run goes on from there: the input was sent before, and is not sent again.
     """
 
     run_id: str
@@ -48,15 +51,20 @@ class Turn(NamedTuple):
     parts: tuple[InputPart, ...] = ()
     response_format: ResponseFormat | None = None
     metadata: dict[str, Any] = FrozenDict()
+    tools: ToolChannel | None = None
 
 
 class SessionOpening(NamedTuple):
-    """What a driver needs to open or restore a session. `state` is what `DriverSession.state` gave."""
+    """What a driver needs to open or restore a session. `state` is what `DriverSession.state` gave.
+
+    `tools` are the host tools that the definition selects, as the native side is told of them.
+    """
 
     session_id: str
     definition: AgentDefinition
     options: SessionOptions
     state: dict[str, Any] | None = None
+    tools: tuple[ToolOffer, ...] = ()
 
 
 class DriverRun(Protocol):
