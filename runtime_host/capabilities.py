@@ -1,14 +1,17 @@
 """What a harness can do and who enforces it. What is not known is said to be unknown."""
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from runtime_host.canonical import FrozenDict
+from pydantic import AfterValidator
+
+from runtime_host.canonical import FrozenDict, freeze
 from runtime_host.frozen import Frozen, JsonObject, NonBlank
 
 Support = Literal["native", "emulated", "unsupported"]
 Minimum = Literal["native", "emulated"]
 Durability = Literal["process", "durable", "unknown"]
+TextMap = Annotated[dict[str, str], AfterValidator(freeze)]
 UNKNOWN: Final = "unknown"
 
 CAPABILITY_IDS: Final = (
@@ -77,10 +80,10 @@ class DriverInspection(Frozen):
 
     driver_id: str
     capabilities: dict[str, Capability]
-    enforcement: dict[str, str] = {}
+    enforcement: TextMap = FrozenDict()
     prerequisites: tuple[str, ...] = ()
     usage_coverage: str = UNKNOWN
-    native_tool_names: dict[str, str] = {}
+    native_tool_names: TextMap = FrozenDict()
 
 
 class ToolInspection(Frozen):
@@ -128,7 +131,7 @@ class AgentInspection(Frozen):
 
     driver_id: str
     capabilities: dict[str, Capability]
-    enforcement: dict[str, str] = {}
+    enforcement: TextMap = FrozenDict()
     prerequisites: tuple[str, ...] = ()
     definition_digest: str
     execution_digest: str

@@ -11,22 +11,24 @@ class ModelInfo(NamedTuple):
     """Facts about one model.
 
     Attributes:
-        context_tokens: the whole window, input and output together.
+        context_tokens: the whole window, input and output together; None when nobody said.
         max_output_tokens: our own cap on one reply; None leaves it to the server.
         reasons: whether it has a reasoning mode that can be asked for.
         tiny: good for a first look, useless as an agent; the picker says so.
         temperature, top_p: what its makers recommend; None leaves it to the server.
+        declared: the person says so; nobody here has verified it.
     """
 
     id: str
     label: str
-    context_tokens: int
+    context_tokens: int | None
     max_output_tokens: int | None = None
     reasons: bool = False
     images: bool = False
     tiny: bool = False
     temperature: float | None = None
     top_p: float | None = None
+    declared: bool = False
 
 
 SMOLLM2 = ModelInfo(

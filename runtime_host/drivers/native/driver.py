@@ -18,11 +18,13 @@ from runtime_host.connectors.base import Connector, ConnectorRegistry
 from runtime_host.definitions import AgentDefinition, SessionOptions
 from runtime_host.drivers.base import SessionOpening, Turn
 from runtime_host.drivers.native import mapping, profile
-from runtime_host.drivers.native.profile import DRIVER_ID, EffortMap
+from runtime_host.drivers.native.profile import DRIVER_ID
 from runtime_host.errors import AgentClosedError, AgentRuntimeError, AgentSessionRecoveryError
 from runtime_host.events import DriverEvent
 from runtime_host.loop.model_apis.pieces import ChatRequest, ModelFault
 from runtime_host.loop.own_thread import in_own_thread
+from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
+from runtime_host.models.reasoning import ReasoningMap
 from runtime_host.results import DriverResult
 
 if TYPE_CHECKING:
@@ -42,10 +44,11 @@ class NativeDriver:
     Args:
         connectors: finds servers and hands out keys.
         model_reasoning_efforts: efforts of models beyond the verified ones, or instead of them.
+        declared: what the person says of models in their own file.
         timeouts: when a server counts as gone; None for the usual ones.
 
     Raises:
-        AgentDriverConfigurationError: an entry of `model_reasoning_efforts` is empty or unknown.
+        AgentDriverConfigurationError: an effort that is declared is unknown or never sent.
     """
 
     def __init__(
@@ -53,9 +56,15 @@ class NativeDriver:
         connectors: ConnectorRegistry,
         *,
         model_reasoning_efforts: Mapping[str, Sequence[str]] | None = None,
+        declared: DeclaredModels = NOTHING_DECLARED,
         timeouts: "Timeouts | None" = None,
     ) -> None:
-        self.efforts = EffortMap(model_reasoning_efforts)
+        self.efforts = ReasoningMap(
+            DRIVER_ID,
+            efforts=model_reasoning_efforts,
+            declared=declared.reasoning[DRIVER_ID],
+            not_reasoning=declared.not_reasoning,
+        )
         self._connectors = connectors
         self._timeouts = timeouts
         self._api: ChatCompletionsApi | None = None

@@ -138,7 +138,9 @@ def cancelled(reply: ReplyMapper) -> DriverResult:
 
 def effort(reasoning: ReasoningConfig | None) -> str | None:
     """The field of the request; checked against the profile before."""
-    return None if reasoning is None else reasoning.effort
+    if reasoning is None:
+        return None
+    return reasoning.effort if reasoning.enabled else "none"
 
 
 def fault_error(fault: ModelFault, connector: Connector, model: str, *, kept: bool) -> RunError:

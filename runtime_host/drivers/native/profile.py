@@ -3,96 +3,22 @@
 Must not know any I/O. Invariant: what was not verified is refused before anything is sent.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NoReturn, get_args
+from typing import Final, NoReturn
 
+from runtime_host.canonical import FrozenDict
 from runtime_host.capabilities import Capability, DriverInspection
 from runtime_host.connectors.base import Connector
-from runtime_host.definitions import AgentDefinition, Effort, ReasoningConfig, SessionOptions
+from runtime_host.definitions import AgentDefinition, SessionOptions
 from runtime_host.errors import (
     AgentCapabilityUnsupportedError,
     AgentDriverConfigurationError,
     AgentPolicyUnsupportedError,
 )
 from runtime_host.models import BUILTIN_MODELS, ModelInfo
+from runtime_host.models.reasoning import Harness, ReasoningMap
 from runtime_host.policy import Policy
 
-DRIVER_ID = "native.agent"
-_EFFORTS: frozenset[str] = frozenset(get_args(Effort))
-_LOW_TO_MAX: tuple[Effort, ...] = ("low", "medium", "high", "xhigh", "max")
-_NONE_TO_MAX: tuple[Effort, ...] = ("none", *_LOW_TO_MAX)
-_LOW_TO_XHIGH: tuple[Effort, ...] = ("low", "medium", "high", "xhigh")
-
-VERIFIED_EFFORTS: Mapping[str, tuple[Effort, ...]] = {
-    "gpt-6-astra": _LOW_TO_MAX,
-    "gpt-6.1-sol": _LOW_TO_MAX,
-    "gpt-6-sol": _NONE_TO_MAX,
-    "gpt-6-luna": _NONE_TO_MAX,
-    "gpt-5.6-sol": _NONE_TO_MAX,
-    "gpt-5.6-terra": _NONE_TO_MAX,
-    "gpt-5.6-luna": _NONE_TO_MAX,
-    "gpt-5.6-cyber": _NONE_TO_MAX,
-    "claude-opus-5-5": _LOW_TO_MAX,
-    "claude-sonnet-5-5": _LOW_TO_MAX,
-    "gemini-3.8-flash": ("low", "medium", "high"),
-    "grok-4.7": _LOW_TO_XHIGH,
-    "gpt-5.3-codex": _LOW_TO_XHIGH,
-}
-
-
-class EffortMap:
-    """Which reasoning efforts a model takes.
-
-    Args:
-        declared: entries that add to the verified ones or replace them.
-
-    Raises:
-        AgentDriverConfigurationError: an entry without efforts, or with one nobody knows.
-    """
-
-    def __init__(self, declared: Mapping[str, Sequence[str]] | None = None) -> None:
-        self._efforts: dict[str, tuple[str, ...]] = {model: tuple(some) for model, some in VERIFIED_EFFORTS.items()}
-        for model, efforts in (declared or {}).items():
-            unknown = [effort for effort in efforts if effort not in _EFFORTS]
-            if not efforts or unknown or "ultra" in efforts:
-                raise AgentDriverConfigurationError(
-                    f"The reasoning efforts declared for {model} must be some of "
-                    f"{', '.join(sorted(_EFFORTS - {'ultra'}))}."
-                )
-            self._efforts[model] = tuple(efforts)
-
-    def efforts(self, model: str) -> tuple[str, ...]:
-        """Efforts to offer for `model`; none when it is not known."""
-        return self._efforts.get(model, ())
-
-    def check(self, model: str, reasoning: ReasoningConfig | None) -> None:
-        """Refuse what is not verified for `model`.
-
-        Raises:
-            AgentDriverConfigurationError: with a sentence that names model and setting.
-        """
-        if reasoning is None:
-            return
-        if is_known_not_to_reason(model):
-            _refuse(f"{model} does not reason, so it takes no reasoning setting. Remove it.")
-        if not reasoning.enabled:
-            if reasoning.effort is not None or reasoning.budget_tokens is not None:
-                _refuse("Reasoning that is switched off takes neither effort nor budget.")
-            _refuse(f"Whether {model} can answer without reasoning is not verified. Leave the reasoning setting out.")
-        if reasoning.budget_tokens is not None:
-            _refuse(f"Whether {model} takes a reasoning budget is not verified. Choose an effort instead.")
-        if reasoning.effort is None:
-            return
-        verified = self._efforts.get(model)
-        if verified is None:
-            _refuse(f"Which reasoning efforts {model} takes is not known. Leave the effort out, or declare them.")
-        if reasoning.effort not in verified:
-            _refuse(f"{model} does not take the reasoning effort {reasoning.effort}. It takes {', '.join(verified)}.")
-
-
-def is_known_not_to_reason(model: str) -> bool:
-    known = BUILTIN_MODELS.get(model)
-    return known is not None and not known.reasons
+DRIVER_ID: Final[Harness] = "native.agent"
 
 
 def check_session(definition: AgentDefinition, options: SessionOptions) -> None:
@@ -130,11 +56,11 @@ def model_info(connector: Connector, model: str) -> ModelInfo | None:
     return BUILTIN_MODELS.get(model) if connector.vendor == "builtin" else None
 
 
-def inspection(connector: Connector, model: str, efforts: EffortMap) -> DriverInspection:
+def inspection(connector: Connector, model: str, efforts: ReasoningMap) -> DriverInspection:
     """Capabilities of a binding that passed the checks."""
     chat_only = "it chats and touches nothing"
-    verified = efforts.efforts(model)
-    no_reasoning = is_known_not_to_reason(model)
+    entry = efforts.entry(model)
+    no_reasoning = efforts.is_known_not_to_reason(model)
     capabilities = {
         "session.continue": Capability(support="native"),
         "session.restore": Capability(support="native"),
@@ -145,7 +71,10 @@ def inspection(connector: Connector, model: str, efforts: EffortMap) -> DriverIn
         if no_reasoning
         else Capability(
             support="native",
-            reason="efforts: " + ", ".join(verified) if verified else "no effort is verified for this model",
+            reason=f"efforts {entry.origin}: " + ", ".join(entry.efforts)
+            if entry is not None and entry.efforts
+            else "no effort is verified for this model",
+            constraints=entry.constraints() if entry is not None else FrozenDict(),
         ),
         "event.live": Capability(support="native"),
         "event.message": Capability(support="native"),

@@ -15,7 +15,6 @@ from runtime_host.connectors import BUILTIN_CONNECTOR, Connector, ConnectorRegis
 from runtime_host.definitions import AgentDefinition, Environment, ReasoningConfig
 from runtime_host.drivers.base import AgentDriver, DriverRun, DriverSession, SessionOpening, TranscriptMessage
 from runtime_host.drivers.native import NativeDriver, mapping
-from runtime_host.drivers.native.profile import VERIFIED_EFFORTS, EffortMap
 from runtime_host.errors import (
     AgentCapabilityUnsupportedError,
     AgentClosedError,
@@ -48,52 +47,6 @@ SERVER = Connector(name="Models", vendor="openai-compatible", base_url=HOME, sec
 
 def effort(name: str) -> ReasoningConfig:
     return ReasoningConfig.model_validate({"effort": name})
-
-
-# ------------------------------------------------------------------------------------ profile
-
-
-@pytest.mark.parametrize(("model", "efforts"), VERIFIED_EFFORTS.items())
-def test_verified_efforts_pass_and_no_other(model: str, efforts: tuple[str, ...]) -> None:
-    efforts_map = EffortMap()
-    for name in ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"):
-        if name in efforts:
-            efforts_map.check(model, effort(name))
-        else:
-            with pytest.raises(AgentDriverConfigurationError, match=f"does not take the reasoning effort {name}"):
-                efforts_map.check(model, effort(name))
-
-
-@pytest.mark.parametrize(
-    ("model", "reasoning", "words"),
-    [
-        ("unheard-of", effort("low"), "is not known"),
-        ("gpt-6-sol", ReasoningConfig(enabled=False), "not verified"),
-        ("gpt-6-sol", ReasoningConfig(enabled=False, effort="low"), "neither effort nor budget"),
-        ("gpt-6-sol", ReasoningConfig(budget_tokens=100), "budget"),
-        ("unheard-of", ReasoningConfig(budget_tokens=100), "budget"),
-        (SMOLLM2.id, ReasoningConfig(), "does not reason"),
-    ],
-)
-def test_reasoning_that_is_not_verified_is_refused(model: str, reasoning: ReasoningConfig, words: str) -> None:
-    with pytest.raises(AgentDriverConfigurationError, match=words):
-        EffortMap().check(model, reasoning)
-
-
-def test_a_plain_reasoning_object_passes_for_an_unknown_model() -> None:
-    EffortMap().check("unheard-of", ReasoningConfig())
-    EffortMap().check("unheard-of", None)
-
-
-def test_declared_efforts_add_and_replace() -> None:
-    declared = EffortMap({"my-model": ["low"], "gpt-6-sol": ["high"]})
-    declared.check("my-model", effort("low"))
-    assert declared.efforts("gpt-6-sol") == ("high",)
-    with pytest.raises(AgentDriverConfigurationError):
-        declared.check("gpt-6-sol", effort("low"))
-    for wrong in ([], ["enormous"], ["ultra"]):
-        with pytest.raises(AgentDriverConfigurationError, match="my-model"):
-            EffortMap({"my-model": wrong})
 
 
 # ------------------------------------------------------------------------------------- driver
