@@ -19,6 +19,7 @@
     ├── AgentRecordTooLargeError            AGENT_RECORD_TOO_LARGE
     ├── AgentScopeMismatchError             AGENT_SCOPE_MISMATCH        not yours, or not there
     ├── AgentClosedError                    AGENT_CLOSED                used after destroy or detach
+    ├── AgentAbortedError                   AGENT_ABORTED               withdrawn by its own caller
     ├── AgentUnresolvedEffectError          AGENT_UNRESOLVED_EFFECT     a tool may have acted: blocked until known
     ├── AgentConfigurationChangedError      AGENT_CONFIGURATION_CHANGED bound to what is no longer so
     ├── ConnectorError                      CONNECTOR_*                 no key, key store away, unknown connector
@@ -48,6 +49,8 @@ class AgentRuntimeError(Exception):
     """
 
     code: ClassVar[str] = "AGENT_RUNTIME"
+    status: ClassVar[int] = 500
+    """The HTTP status that says about the same."""
     retryable_by_default: ClassVar[bool] = False
 
     def __init__(
@@ -67,45 +70,55 @@ class AgentRuntimeError(Exception):
 
 class AgentDriverNotFoundError(AgentRuntimeError):
     code = "AGENT_DRIVER_NOT_FOUND"
+    status = 404
 
 
 class AgentDriverConfigurationError(AgentRuntimeError):
     code = "AGENT_DRIVER_CONFIGURATION"
+    status = 400
 
 
 class AgentCapabilityUnsupportedError(AgentRuntimeError):
     code = "AGENT_CAPABILITY_UNSUPPORTED"
+    status = 400
 
 
 class AgentPolicyUnsupportedError(AgentRuntimeError):
     code = "AGENT_POLICY_UNSUPPORTED"
+    status = 400
 
 
 class AgentWorkspaceError(AgentRuntimeError):
     code = "AGENT_WORKSPACE_ERROR"
+    status = 400
 
 
 class AgentBusyError(AgentRuntimeError):
     code = "AGENT_BUSY"
+    status = 409
     retryable_by_default = True
 
 
 class AgentEventHistoryExpiredError(AgentRuntimeError):
     code = "AGENT_EVENT_HISTORY_EXPIRED"
+    status = 410
 
 
 class AgentEventSubscriberOverflowError(AgentRuntimeError):
     code = "AGENT_EVENT_SUBSCRIBER_OVERFLOW"
+    status = 409
 
 
 class AgentRunTimeoutError(AgentRuntimeError):
     code = "AGENT_RUN_TIMEOUT"
+    status = 408
 
 
 class AgentNativeExecutionError(AgentRuntimeError):
     """A harness or provider failed after the start. `native_code` is one of ours, never the vendor's text."""
 
     code = "AGENT_NATIVE_EXECUTION"
+    status = 502
 
     def __init__(self, message: str, *, native_code: str = "PROVIDER_FAILED", **kwargs: Any) -> None:
         super().__init__(message, **kwargs)
@@ -118,12 +131,14 @@ class AgentRuntimeDependencyError(AgentRuntimeError):
 
 class AgentStructuredOutputError(AgentRuntimeError):
     code = "AGENT_STRUCTURED_OUTPUT"
+    status = 422
 
 
 class AgentSessionRecoveryError(AgentRuntimeError):
     """What became of the input is not known. Carries the original run id; nothing is sent again."""
 
     code = "AGENT_SESSION_RECOVERY"
+    status = 409
 
     def __init__(self, message: str, *, session_id: str, run_id: str | None = None, **kwargs: Any) -> None:
         super().__init__(message, **kwargs)
@@ -133,22 +148,27 @@ class AgentSessionRecoveryError(AgentRuntimeError):
 
 class AgentRequestConflictError(AgentRuntimeError):
     code = "AGENT_REQUEST_CONFLICT"
+    status = 409
 
 
 class AgentRequestLedgerFullError(AgentRuntimeError):
     code = "AGENT_REQUEST_LEDGER_FULL"
+    status = 409
 
 
 class AgentRecordTooLargeError(AgentRuntimeError):
     code = "AGENT_RECORD_TOO_LARGE"
+    status = 413
 
 
 class AgentScopeMismatchError(AgentRuntimeError):
     code = "AGENT_SCOPE_MISMATCH"
+    status = 404
 
 
 class AgentClosedError(AgentRuntimeError):
     code = "AGENT_CLOSED"
+    status = 410
 
 
 class AgentUnresolvedEffectError(AgentRuntimeError):
@@ -163,8 +183,16 @@ class AgentConfigurationChangedError(AgentRuntimeError):
     code = "AGENT_CONFIGURATION_CHANGED"
 
 
+class AgentAbortedError(AgentRuntimeError):
+    """The caller raised its abort signal before anything was sent."""
+
+    code = "AGENT_ABORTED"
+    status = 409
+
+
 class ConnectorError(AgentRuntimeError):
     code = "CONNECTOR_FAILED"
+    status = 502
 
 
 class StorageError(AgentRuntimeError):
@@ -173,6 +201,7 @@ class StorageError(AgentRuntimeError):
 
 class StorageLockedError(StorageError):
     code = "STORAGE_LOCKED"
+    status = 423
     retryable_by_default = True
 
 
@@ -182,11 +211,14 @@ class StorageDamagedError(StorageError):
 
 class StorageForeignError(StorageError):
     code = "STORAGE_FOREIGN"
+    status = 409
 
 
 class StorageUnsupportedError(StorageError):
     code = "STORAGE_UNSUPPORTED"
+    status = 501
 
 
 class StorageFailedError(StorageError):
     code = "STORAGE_FAILED"
+    status = 507

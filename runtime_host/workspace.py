@@ -1,0 +1,202 @@
+"""Workspaces: which folder of this computer a session works in, and that only one run works in it at a time.
+
+Owns the reading of a folder's real identity, the refusal of folders nobody may be let into, the files of an
+input, and the leases. Must not know sessions or drivers. Invariants: two leases never overlap, neither by
+path nor by identity, nested folders included; a lease whose run may still be going on is never given again;
+a file of an input lies inside its workspace, whatever links say.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from runtime_host.errors import AgentBusyError, AgentWorkspaceError
+
+IMAGE_TYPES: Final = {
+    ".avif": "image/avif",
+    ".gif": "image/gif",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+}
+
+
+class Identity(NamedTuple):
+    """What a folder is, whatever it is called."""
+
+    device: int
+    inode: int
+
+
+class Workspace(NamedTuple):
+    """A folder as it really is.
+
+    Attributes:
+        root: its real path.
+        ancestry: identities from the folder up to the root of the file system, itself first. Two names of one
+            folder (a bind mount, a name in other letters) have one identity.
+    """
+
+    root: str
+    ancestry: tuple[Identity, ...]
+
+    def overlaps(self, other: "Workspace") -> bool:
+        """Whether one lies inside the other, or both are one."""
+        return (
+            self.ancestry[0] in other.ancestry
+            or other.ancestry[0] in self.ancestry
+            or os.path.commonpath((self.root, other.root)) in (self.root, other.root)
+        )
+
+
+class WorkspaceFile(NamedTuple):
+    """A file inside a workspace, by its real path."""
+
+    path: str
+    media_type: str
+
+
+def resolve_workspace(path: str, *, write: bool, private: Iterable[str] = ()) -> Workspace:
+    """The folder that `path` leads to.
+
+    Args:
+        path: as the caller has it; links are followed.
+        write: whether the session may write.
+        private: folders of the program itself; what overlaps one of them is refused.
+
+    Raises:
+        AgentWorkspaceError: it is none that a session may work in.
+    """
+    workspace = _look_at(path)
+    if workspace.ancestry[0] == workspace.ancestry[-1]:
+        raise _refused("A whole file system is no workspace. Choose a folder in it.", path)
+    if not os.access(workspace.root, os.R_OK | os.X_OK):
+        raise _refused("The workspace may not be read by this program.", path)
+    if write and not os.access(workspace.root, os.W_OK):
+        raise _refused("The policy lets the session write, and the workspace may not be written.", path)
+    for folder in private:
+        try:
+            own = _look_at(folder)
+        except AgentWorkspaceError:
+            # Not there yet: then the name alone decides.
+            own = Workspace(os.path.realpath(folder), (Identity(-1, -1),))
+        if workspace.overlaps(own):
+            raise _refused("The workspace overlaps the folder where this program keeps its own data.", path)
+    return workspace
+
+
+def check_unchanged(workspace: Workspace) -> None:
+    """Refuse to go on in a folder that became another one.
+
+    Raises:
+        AgentWorkspaceError: it is gone, or its path leads to something else now.
+    """
+    now = _look_at(workspace.root)
+    if now.root != workspace.root or now.ancestry[0] != workspace.ancestry[0]:
+        raise _refused("The workspace is another folder now than when the session was opened.", workspace.root)
+
+
+def resolve_file(workspace: Workspace, path: str, media_type: str | None) -> WorkspaceFile:
+    """An image of an input.
+
+    Raises:
+        AgentWorkspaceError: it is not there, lies elsewhere, or is no image by its name.
+    """
+    try:
+        real = os.path.realpath(os.path.join(workspace.root, path), strict=True)
+        found = os.stat(real)
+    except (OSError, ValueError) as error:
+        raise _refused(f"The file cannot be found ({type(error).__name__}).", path) from None
+    if os.path.commonpath((real, workspace.root)) != workspace.root:
+        raise _refused("The file lies outside the workspace.", path)
+    if not stat.S_ISREG(found.st_mode) or not os.access(real, os.R_OK):
+        raise _refused("This is no file that can be read.", path)
+    known = media_type or IMAGE_TYPES.get(os.path.splitext(real)[1].lower())
+    if known is None:
+        raise _refused(f"The name tells no kind of image ({', '.join(sorted(IMAGE_TYPES))}); say its media type.", path)
+    return WorkspaceFile(real, known)
+
+
+class Lease(NamedTuple):
+    """A folder that one run works in."""
+
+    workspace: Workspace
+    holder: str
+
+
+class WorkspaceLeases:
+    """The leases of one backend. Everything here happens at once; nothing is awaited."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Lease] = {}
+        self._quarantined: list[Lease] = []
+        self._waiting: list[Callable[[], None]] = []
+
+    def take(self, workspace: Workspace, holder: str) -> Lease:
+        """Take the folder for a run, also when that will only read.
+
+        Raises:
+            AgentBusyError: another run works in it, around it or inside it, or may still do so.
+        """
+        for lease in self._quarantined:
+            if lease.workspace.overlaps(workspace):
+                raise AgentBusyError(
+                    "What an earlier run does in this folder is not known to have ended, so no other may work in it "
+                    "until this program is started again.",
+                    retryable=False,
+                    details={"held_by": lease.holder, "quarantined": True},
+                )
+        for lease in self._held.values():
+            if lease.workspace.overlaps(workspace):
+                raise AgentBusyError(
+                    "Another run works in this folder, or in one around or inside it. Wait until it has ended.",
+                    details={"held_by": lease.holder, "quarantined": False},
+                )
+        self._held[holder] = lease = Lease(workspace, holder)
+        return lease
+
+    def release(self, lease: Lease) -> None:
+        """The run is over. Doing it again does nothing."""
+        if self._held.pop(lease.holder, None) is not None:
+            waiting, self._waiting = self._waiting, []
+            for call in waiting:
+                call()
+
+    def quarantine(self, lease: Lease) -> None:
+        """The run may still be going on: the folder is given to nobody any more."""
+        if self._held.pop(lease.holder, None) is not None:
+            self._quarantined.append(lease)
+
+    def when_released(self, call: Callable[[], None]) -> None:
+        """Call once when the next lease is released, whichever it is."""
+        self._waiting.append(call)
+
+    def clear(self) -> None:
+        """The backend is gone, and with it everything that ran in it."""
+        self._held.clear()
+        self._quarantined.clear()
+        self._waiting.clear()
+
+
+def _look_at(path: str) -> Workspace:
+    try:
+        root = os.path.realpath(path, strict=True)
+        if not stat.S_ISDIR(os.stat(root).st_mode):
+            raise _refused("The workspace is no folder.", path)
+        ancestry: list[Identity] = []
+        at = root
+        while True:
+            found = os.stat(at)
+            ancestry.append(Identity(found.st_dev, found.st_ino))
+            above = os.path.dirname(at)
+            if above == at:
+                return Workspace(root, tuple(ancestry))
+            at = above
+    except (OSError, ValueError) as error:
+        raise _refused(f"The workspace cannot be found ({type(error).__name__}).", path) from None
+
+
+def _refused(sentence: str, path: str) -> AgentWorkspaceError:
+    return AgentWorkspaceError(sentence, details={"path": path})
