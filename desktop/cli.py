@@ -7,23 +7,25 @@ does not answer.
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from desktop import host_lock, paths, process
+from desktop import host_lock, paths, process, terms
+from desktop.answers import COMPLETED, FAILED, SILENT, USAGE
 from desktop.control import HostSilentError, ask
-from desktop.operations import COMPLETED, FAILED, SILENT, USAGE
 
 app = typer.Typer(
     name="remuda",
     help="Chat with swappable agent harnesses. Without a command: the app.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -32,6 +34,12 @@ connectors_app = typer.Typer(help="Named servers and the keys for them.", no_arg
 app.add_typer(connectors_app, name="connectors")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+Harness = Annotated[str | None, typer.Option(help="Harness, e.g. native.agent.")]
+ConnectorName = Annotated[str | None, typer.Option("--connector", help="Connector by name.")]
+Model = Annotated[str | None, typer.Option(help="Model of the connector.")]
+Reasoning = Annotated[str | None, typer.Option(help="Reasoning effort, where the model offers it.")]
+Environment = Annotated[str | None, typer.Option(help="none, dir:PATH or managed.")]
+PolicyName = Annotated[str | None, typer.Option("--policy", help="chat touches nothing, read reads, work works.")]
 Show = Callable[[dict[str, Any]], None]
 
 
@@ -41,6 +49,7 @@ class _Place:
     def __init__(self) -> None:
         self.data_dir: str | None = None
         self.profile = "personal"
+        self.runtime_host: str | None = None
 
     def paths(self) -> paths.ProfilePaths:
         try:
@@ -54,11 +63,30 @@ place = _Place()
 
 @app.callback()
 def _options(
+    context: typer.Context,
     data_dir: Annotated[str | None, typer.Option(help="Folder that holds everything (else REMUDA_HOME).")] = None,
     profile: Annotated[str, typer.Option(help="Profile to use.")] = "personal",
+    runtime_host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION", help="Trusted code that makes the runtime; without a command: a console."
+        ),
+    ] = None,
+    runtime_resume: Annotated[
+        str | None, typer.Option(metavar="SESSION", help="With --runtime-host: the session the console begins with.")
+    ] = None,
 ) -> None:
     place.data_dir = data_dir
     place.profile = profile
+    place.runtime_host = runtime_host
+    if context.invoked_subcommand is not None:
+        return
+    if runtime_host is None:
+        print(context.get_help())
+        raise typer.Exit(USAGE)
+    from desktop.runtime_console import console
+
+    raise typer.Exit(asyncio.run(console(runtime_host, place.paths(), runtime_resume)))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -102,6 +130,10 @@ def _print_json(value: dict[str, Any]) -> None:
 
 def _order(command: str, arguments: dict[str, Any], show: Show, *, recover: bool = False) -> int:
     """Give an order to the running host, or become the host for it; `show` gets every line."""
+    if place.runtime_host is not None:
+        from desktop.runtime_console import perform
+
+        return asyncio.run(perform(place.runtime_host, place.paths(), command, arguments, show))
     return asyncio.run(_give(place.paths(), command, arguments, show, recover))
 
 
@@ -205,41 +237,35 @@ def _plain(text: str) -> str:
 def run(
     prompt: Annotated[str, typer.Argument(help="The message, or - to read it from standard input.")],
     session: Annotated[str | None, typer.Option(help="Go on in this session.")] = None,
-    harness: Annotated[str | None, typer.Option(help="Harness, e.g. native.agent.")] = None,
-    connector: Annotated[str | None, typer.Option(help="Connector by name.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model of the connector.")] = None,
-    reasoning: Annotated[str | None, typer.Option(help="Reasoning effort, where the model offers it.")] = None,
+    harness: Harness = None,
+    connector: ConnectorName = None,
+    model: Model = None,
+    reasoning: Reasoning = None,
+    environment: Environment = None,
+    policy: PolicyName = None,
     request_id: Annotated[str | None, typer.Option(help="Makes a repeated call the same run.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="File with the JSON schema that the reply has to meet.")] = None,
+    metadata: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Kept with the request.")] = None,
     as_json: Json = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return once the running app has accepted it.")] = False,
 ) -> int:
     """Send a message and print the reply as it comes."""
+    try:
+        pairs = terms.metadata(metadata or ())
+        answer_format = terms.answer_format(schema.read_bytes(), schema.stem) if schema is not None else None
+    except (OSError, ValueError) as fault:
+        _fail("USAGE", str(fault), USAGE, as_json=as_json)
     text = sys.stdin.read() if prompt == "-" else prompt
-    seen_text = False
     accepted: dict[str, Any] = {}
+    show_run = _run_lines(as_json)
 
     def show(answer: dict[str, Any]) -> None:
-        nonlocal seen_text
         if "accepted" in answer:
             accepted.update(answer["accepted"])
             if detach:
                 _print_json(accepted) if as_json else print(accepted["session"])
-        elif "error" in answer:
-            _error(answer["error"], as_json)
-        elif as_json:
-            _print_json(answer.get("event") or answer["result"])
-        elif (event := answer.get("event")) is not None:
-            if event["type"] == "agent.message.delta":
-                seen_text = True
-                print(_plain(event["data"]["text"]), end="", flush=True)
-        elif (result := answer.get("result")) is not None:
-            if seen_text:
-                print()
-            error = result.get("error")
-            if error:
-                print(f"remuda: {error['message']}", file=sys.stderr)
-            if result["status"] == "unknown":
-                print(f"remuda: the run is {result['run_id']} of session {result['session']}", file=sys.stderr)
+        else:
+            show_run(answer)
 
     return _order(
         "run",
@@ -250,12 +276,67 @@ def run(
             "connector": connector,
             "model": model,
             "reasoning": reasoning,
+            "environment": terms.absolute(environment),
+            "policy": policy,
             "request_id": request_id,
+            "response_format": answer_format,
+            "metadata": pairs,
             "detach": detach,
         },
         show,
         recover=True,
     )
+
+
+def _run_lines(as_json: bool) -> Show:
+    """Shows the events of a run and its result."""
+    seen_text = False
+
+    def show(answer: dict[str, Any]) -> None:
+        nonlocal seen_text
+        if "error" in answer:
+            _error(answer["error"], as_json)
+        elif as_json:
+            _print_json(answer.get("event") or answer["result"])
+        elif (event := answer.get("event")) is not None:
+            if event["type"] == "agent.message.delta":
+                seen_text = True
+                print(_plain(event["data"]["text"]), end="", flush=True)
+            elif event["type"] == "diagnostic" and event["data"].get("code") == "EVENTS_DROPPED":
+                print(f"\n[{event['data']['from']} to {event['data']['to']} are no longer kept]", flush=True)
+        elif (result := answer.get("result")) is not None:
+            if seen_text:
+                print()
+            elif result["status"] in ("completed", "incomplete", "cancelled"):
+                print(_plain(result["output_text"]))
+            _say_end(result)
+
+    return show
+
+
+def _say_end(result: dict[str, Any]) -> None:
+    error = result.get("error")
+    if error:
+        print(f"remuda: {error['message']}", file=sys.stderr)
+    if result["status"] == "unknown":
+        print(f"remuda: the run is {result['run_id']} of session {result['session']}", file=sys.stderr)
+        print(f"remuda: its reference is {json.dumps(result['reference'])}", file=sys.stderr)
+
+
+@app.command()
+def observe(
+    run: str,
+    after: Annotated[int, typer.Option(help="Only events after this number.")] = 0,
+    as_json: Json = False,
+) -> int:
+    """Follow the events of a run that is there, to its end. Sends nothing; leaving does not stop the run."""
+    return _order("observe", {"run": run, "after": after}, _run_lines(as_json), recover=True)
+
+
+@app.command()
+def result(run: str, as_json: Json = False) -> int:
+    """Print how a run ended, once it has. Sends nothing."""
+    return _order("result", {"run": run}, _run_lines(as_json), recover=True)
 
 
 # --------------------------------------------------------------------- sessions
@@ -276,12 +357,165 @@ def sessions(
 
 
 @app.command()
+def new(
+    harness: Harness = None,
+    connector: ConnectorName = None,
+    model: Model = None,
+    reasoning: Reasoning = None,
+    environment: Environment = None,
+    policy: PolicyName = None,
+    as_json: Json = False,
+) -> int:
+    """Open a session without saying anything yet, and print its id."""
+    return _order(
+        "new",
+        _binding(harness, connector, model, reasoning, environment, policy),
+        _rows(as_json, lambda row: str(row["session"])),
+    )
+
+
+@app.command()
+def reference(session: str, as_json: Json = False) -> int:
+    """Print where the session is found again. It authenticates nobody and holds no key."""
+    return _order("reference", {"session": session}, _rows(as_json, lambda row: json.dumps(row["reference"])))
+
+
+@app.command()
+def save(
+    session: str,
+    to: Annotated[Path | None, typer.Option(help="File to write; it must not be there yet.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Write the reference of a session to a file that only you can read."""
+    found: list[dict[str, Any]] = []
+    code = _order("reference", {"session": session}, lambda line: _take(line, found, as_json))
+    if code != COMPLETED or not found:
+        return code
+    try:
+        path = _keep_reference(found[0]["reference"], to, place.paths())
+    except OSError as fault:
+        _fail("SAVE_FAILED", f"The reference could not be written: {fault}", as_json=as_json)
+    _rows(as_json, lambda row: row["path"])({"row": {"session": found[0]["session"], "path": str(path)}})
+    return COMPLETED
+
+
+@app.command()
+def resume(
+    session: Annotated[str, typer.Argument(help="A session, a reference as JSON, or @FILE with one.")],
+    as_json: Json = False,
+) -> int:
+    """Open a session again, with its rights looked at anew. Nothing is sent again."""
+    order: dict[str, Any] = {"session": session}
+    try:
+        if session.startswith("@"):
+            order = {"reference": json.loads(Path(session[1:]).read_bytes())}
+        elif session.lstrip().startswith("{"):
+            order = {"reference": json.loads(session)}
+    except (OSError, ValueError) as fault:
+        _fail("REFERENCE_UNREADABLE", f"This is no reference: {fault}", USAGE, as_json=as_json)
+    return _order("resume", order, _rows(as_json, _standing_in_words), recover=True)
+
+
+def _keep_reference(reference: dict[str, Any], to: Path | None, profile: paths.ProfilePaths) -> Path:
+    path = to
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    if path is None:
+        # Ours to write, and written again as often as it is asked for.
+        path = paths.private_dir(profile.root / "references") / f"{reference['session_id']}.json"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(json.dumps(reference) + "\n")
+        file.flush()
+        os.fsync(descriptor)
+    return path
+
+
+def _take(line: dict[str, Any], found: list[dict[str, Any]], as_json: bool) -> None:
+    if "row" in line:
+        found.append(line["row"])
+    else:
+        _rows(as_json, str)(line)
+
+
+def _binding(
+    harness: str | None,
+    connector: str | None,
+    model: str | None,
+    reasoning: str | None,
+    environment: str | None,
+    policy: str | None,
+) -> dict[str, Any]:
+    return {
+        "harness": harness,
+        "connector": connector,
+        "model": model,
+        "reasoning": reasoning,
+        "environment": terms.absolute(environment),
+        "policy": policy,
+    }
+
+
+def _standing_in_words(row: dict[str, Any]) -> str:
+    lines = [f"{row['session']}  {row['state']}  {row['title']}", row["sentence"]]
+    lines.append(f"{row['connection']}, {row['activity']}")
+    if row["quarantined"]:
+        lines.append("It takes no more messages, because something of it may still be going on. Begin a new session.")
+    lines += [
+        f"not resolved: {effect['kind']} {effect['id']}\n    {effect['what_to_do']}"
+        for effect in row["unresolved_effects"]
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+@app.command()
+def export(
+    session: str,
+    format: Annotated[str, typer.Option("--format", help="markdown or json")] = "markdown",
+) -> int:
+    """Print the whole transcript of a session."""
+    if format not in ("markdown", "json"):
+        _fail("USAGE", "The format is markdown or json.", USAGE)
+    whole: dict[str, Any] = {"items": []}
+
+    def show(answer: dict[str, Any]) -> None:
+        if "error" in answer:
+            _error(answer["error"], format == "json")
+        elif "row" in answer:
+            whole.update(answer["row"])
+        elif "item" in answer:
+            whole["items"].append({**answer["item"], "text": ""})
+        else:
+            whole["items"][-1]["text"] += answer["text"]
+
+    code = _order("export", {"session": session}, show)
+    if code == COMPLETED:
+        text = json.dumps(whole, ensure_ascii=False, indent=2) if format == "json" else _in_markdown(whole)
+        print(_plain(text) if sys.stdout.isatty() else text)
+    return code
+
+
+_SPEAKERS = {"user": "You", "reply": "Reply", "reasoning": "Reasoning", "notice": "Note"}
+
+
+def _in_markdown(whole: dict[str, Any]) -> str:
+    blocks = [f"# {whole['title']}", f"*{whole['where']}*"]
+    for item in whole["items"]:
+        state = "" if item["state"] == "complete" else f" ({item['state']})"
+        text = item["text"]
+        if item["kind"] in ("reasoning", "notice"):
+            text = "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+        blocks += [f"## {_SPEAKERS[item['kind']]}{state}", text]
+    return "\n\n".join(blocks)
+
+
+@app.command()
 def status(session: Annotated[str | None, typer.Argument()] = None, as_json: Json = False) -> int:
     """Say how a session stands, or what the host is doing."""
 
     def line(row: dict[str, Any]) -> str:
         if "session" in row:
-            return f"{row['session']}  {row['state']}  {row['title']}\n{row['sentence']}".rstrip()
+            return _standing_in_words(row)
         return (
             f"profile {row['profile']}, window {'open' if row['window'] else 'closed'}, {len(row['running'])} running"
         )
@@ -424,6 +658,37 @@ def connectors_remove(name: str, as_json: Json = False) -> int:
 
 
 # ------------------------------------------------------------ harnesses, doctor
+
+
+@app.command()
+def inspect(
+    harness: Harness = None,
+    connector: ConnectorName = None,
+    model: Model = None,
+    reasoning: Reasoning = None,
+    environment: Environment = None,
+    policy: PolicyName = None,
+    as_json: Json = False,
+) -> int:
+    """Say what a session would be, without opening one: what it can do, who enforces what, what it needs."""
+    return _order(
+        "inspect",
+        _binding(harness, connector, model, reasoning, environment, policy),
+        _rows(as_json, _inspection_in_words),
+    )
+
+
+def _inspection_in_words(row: dict[str, Any]) -> str:
+    bound = row["execution"]
+    lines = [f"{row['driver_id']}, {bound['model']} at {bound['connector']}", f"definition {row['definition_digest']}"]
+    lines.append(f"execution  {row['execution_digest']}")
+    lines += [
+        f"  {entry['support']:11}  {name}  {entry.get('reason') or ''}".rstrip()
+        for name, entry in sorted(row["capabilities"].items())
+    ]
+    lines += [f"enforced: {field} by {who}" for field, who in sorted(row["enforcement"].items())]
+    lines += [f"needs: {sentence}" for sentence in row["prerequisites"]]
+    return "\n".join(lines)
 
 
 @app.command()

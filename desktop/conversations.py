@@ -8,23 +8,25 @@ is shown as unknown.
 """
 
 import asyncio
+import functools
 import logging
 import secrets
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
 
 from desktop.agent_stores import AgentStores
 from desktop.choices import Choice, ChoiceBook
 from desktop.profile_store import ConversationRecord, ProfileStore, ProfileTx
+from desktop.terms import Terms
+from runtime_host.capabilities import AgentInspection
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
 from runtime_host.errors import AgentBusyError, AgentRuntimeError, AgentSessionRecoveryError
-from runtime_host.policy import CHAT
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
 from runtime_host.runtime import AgentRuntime
-from runtime_host.session import Session, SessionReference
-from runtime_host.storage.base import OPEN_PHASES, ItemHead, RunRecord
+from runtime_host.session import InspectedState, Session, SessionReference, UnresolvedEffect
+from runtime_host.storage.base import OPEN_PHASES, AgentTx, ItemHead, ItemRecord, RunRecord
 from runtime_host.transcript import OpenItem
 from ui.wire.dto import RunState
 
@@ -32,14 +34,17 @@ log = logging.getLogger("remuda.conversations")
 
 DEFAULT_AGENT = AgentDefinition(id="assistant", instructions="")
 OWNER = TrustedContext(tenant_id="personal", user_id="me")
+DEFAULT_TERMS = Terms()
 TITLE_CHARS = 60
 UNTITLED = "New conversation"
+EXPORT_ITEMS = 32
+"""Items read at once when all of them are wanted."""
 NOTING_S = 2.0
 """How long the end of a stopped run may take to be noted when the host ends."""
 
 UNKNOWN_SENTENCE = (
     "Remuda ended while this reply was coming. What had come is kept. Your message was sent once; whether the "
-    "work went on is not known, and nothing was sent again."
+    "work went on is not known, and nothing was sent again. Look at what it was to change before you ask again."
 )
 
 _ENDED: dict[str, RunState] = {
@@ -51,6 +56,9 @@ _ENDED: dict[str, RunState] = {
     "admitted": "admitting",
     "dispatched": "working",
 }
+
+_UNCERTAIN = ("dispatched", "unknown")
+"""Of a run that no session here drives: sent, and nobody knows what became of it."""
 
 _INCOMPLETE_SENTENCES = {
     "length": "The reply reached the model's length limit and ends here.",
@@ -226,12 +234,75 @@ class Conversations:
             return None
         return record.text[at : at + count], at + count >= len(record.text)
 
+    async def all_items(self, conversation_id: str) -> AsyncIterator[ItemRecord]:
+        """The whole transcript, as far as it is durable."""
+        sessions = await self._profile.read(lambda tx: tx.conversation_sessions(conversation_id))
+        store = await self._stores.open(DEFAULT_AGENT.id)
+        for session in sessions:
+            first = 0
+            while page := await store.read(functools.partial(_page, session_id=session.session_id, first=first)):
+                for item in page:
+                    yield item
+                first += len(page)
+
     async def _session_id(self, conversation_id: str) -> str | None:
+        reference = await self._reference(conversation_id)
+        return reference.session_id if reference is not None else None
+
+    async def _reference(self, conversation_id: str) -> SessionReference | None:
         live = self._live.get(conversation_id)
         if live is not None:
-            return live.session.session_id
+            return live.session.reference()
         sessions = await self._profile.read(lambda tx: tx.conversation_sessions(conversation_id))
-        return sessions[-1].session_id if sessions else None
+        return SessionReference.model_validate(sessions[-1].reference) if sessions else None
+
+    async def reference(self, conversation_id: str) -> SessionReference:
+        """Where the session of a conversation is found again.
+
+        Raises:
+            ConversationGoneError: it has none.
+        """
+        reference = await self._reference(conversation_id)
+        if reference is None:
+            raise ConversationGoneError("This conversation is not there any more.")
+        return reference
+
+    async def standing(self, conversation_id: str) -> InspectedState:
+        """How the session of a conversation stands. Opens nothing and sends nothing."""
+        live = self._live.get(conversation_id)
+        if live is not None:
+            return live.session.inspect_state()
+        session_id = (await self.reference(conversation_id)).session_id
+        store = await self._stores.open(DEFAULT_AGENT.id)
+        runs = await store.read(lambda tx: tx.runs(session_id))
+        unknown = [UnresolvedEffect(kind="input", id=run.run_id) for run in runs[-1:] if run.phase in _UNCERTAIN]
+        return InspectedState(
+            connection="detached", activity="unknown" if unknown else "idle", unresolved_effects=tuple(unknown)
+        )
+
+    async def find_run(self, run_id: str) -> tuple[str, SessionReference, Run]:
+        """(conversation, reference, run) of a run by its id: the live one, or its saved outcome. Sends nothing.
+
+        Raises:
+            AgentRuntimeError: there is no such run.
+        """
+        store = await self._stores.open(DEFAULT_AGENT.id)
+        record = await store.read(lambda tx: tx.run(run_id))
+        by_session = await self._profile.read(lambda tx: tx.sessions_to_conversations())
+        conversation_id = by_session.get(record.session_id) if record is not None else None
+        if record is None or conversation_id is None:
+            raise AgentRuntimeError(f"There is no run {run_id}.", code="RUN_UNKNOWN_HERE")
+        live = self._live.get(conversation_id)
+        if live is not None and live.session.session_id == record.session_id:
+            return conversation_id, live.session.reference(), await live.session.get_run(run_id)
+        sessions = await self._profile.read(lambda tx: tx.conversation_sessions(conversation_id))
+        [reference] = [session.reference for session in sessions if session.session_id == record.session_id]
+        run = Run.restored(record, reference=reference)
+        return conversation_id, SessionReference.model_validate(reference), run
+
+    async def inspect(self, choice: Choice, effort: str, terms: Terms) -> AgentInspection:
+        """What a session with this choice would be. Opens nothing and sends nothing."""
+        return await self._runtime.create_agent(DEFAULT_AGENT).inspect(_options(choice, effort, terms))
 
     # ------------------------------------------------------------------- drafts
 
@@ -255,6 +326,9 @@ class Conversations:
         choice: Choice,
         effort: str,
         composed: bool = False,
+        terms: Terms | None = None,
+        metadata: dict[str, Any] | None = None,
+        response_format: dict[str, Any] | None = None,
     ) -> tuple[str, Run]:
         """Say something; returns (conversation, run) once the message is on disk.
 
@@ -265,6 +339,9 @@ class Conversations:
             choice: what it goes to.
             effort: how hard the model is to think, "" for its own measure.
             composed: the text is what the composer holds; it is kept as the draft until it is accepted.
+            terms: what a new conversation's session is opened on; of one that is there, what it must be on.
+            metadata: kept with the request.
+            response_format: what the reply has to be, where it is not to be text.
 
         Raises:
             AgentRuntimeError: nothing was accepted; the text is still the caller's.
@@ -278,7 +355,8 @@ class Conversations:
             # Ahead of everything else: whatever ends the host before the message is accepted, it is not lost.
             await self._profile.transact(lambda tx: tx.put_draft(draft, text))
         if conversation_id is None:
-            conversation_id = await self._begin(text, choice, effort)
+            title = title_of(text)
+            conversation_id = await self._begin(title, choice, effort, terms or DEFAULT_TERMS, state="admitted")
         live = await self._open(conversation_id)
         async with live.busy:
             if live.run is not None:
@@ -287,17 +365,15 @@ class Conversations:
                     raise AgentBusyError("A reply is still coming. Stop it first, or wait until it has ended.")
             await self._hint_open()
             bound = live.session.options.execution
-            if bound.connector != choice.connector or bound.driver != choice.driver:
-                raise AgentRuntimeError(
-                    f"This conversation is bound to {bound.connector}. A new conversation can go elsewhere.",
-                    code="CONVERSATION_BOUND",
-                )
+            _check_bound(live.session.options, choice, terms)
             reasoning = choice.execution(effort).reasoning
             run = await live.session.run(
                 text,
                 request_id=request_id,
                 model=choice.model if choice.model != bound.model else None,
                 reasoning=reasoning if reasoning != bound.reasoning else None,
+                metadata=metadata,
+                **({} if response_format is None else {"response_format": response_format}),
             )
             if live.run is None and not run.done:
                 live.run = run
@@ -320,23 +396,57 @@ class Conversations:
         self._changed(conversation_id)
         return conversation_id, run
 
-    async def _begin(self, text: str, choice: Choice, effort: str) -> str:
-        conversation_id = "c" + secrets.token_hex(12)
+    async def begin(self, choice: Choice, effort: str, terms: Terms) -> str:
+        """Open a conversation in which nothing is said yet; returns its id."""
+        if not choice.available:
+            raise AgentRuntimeError(choice.unavailable_because, code="CHOICE_UNAVAILABLE")
+        conversation_id = await self._begin(UNTITLED, choice, effort, terms, state="")
+        self._changed(conversation_id)
+        if not self.running():
+            await self._hint_closed()
+        return conversation_id
+
+    async def resume(self, conversation_id: str) -> InspectedState:
+        """Open the session of a conversation again, with its rights looked at anew."""
+        return (await self._open(conversation_id)).session.inspect_state()
+
+    async def resume_reference(self, reference: SessionReference) -> str:
+        """Open the session that a reference names; returns the conversation it belongs to, a new one if to none."""
+        by_session = await self._profile.read(lambda tx: tx.sessions_to_conversations())
+        conversation_id = by_session.get(reference.session_id)
+        if conversation_id is None:
+            session = await self._runtime.resume_session(reference, context=OWNER)
+            bound = session.options.execution
+            first = await session.items(0, 1, TITLE_CHARS * 4)
+            conversation_id = await self._keep(
+                session,
+                title_of(first[0].text) if first else UNTITLED,
+                {"driver": bound.driver, "connector": bound.connector, "model": bound.model, "effort": ""},
+                state="",
+            )
+            self._changed(conversation_id)
+        else:
+            await self._open(conversation_id)
+        return conversation_id
+
+    async def _begin(self, title: str, choice: Choice, effort: str, terms: Terms, state: str) -> str:
         agent = self._runtime.create_agent(DEFAULT_AGENT)
-        session = await agent.open_session(
-            SessionOptions(execution=choice.execution(effort), context=OWNER, policy=CHAT)
-        )
+        session = await agent.open_session(_options(choice, effort, terms))
+        return await self._keep(session, title, choice.record(effort), state)
+
+    async def _keep(self, session: Session, title: str, choice: dict[str, Any], state: str) -> str:
+        conversation_id = "c" + secrets.token_hex(12)
         now = _now_ms()
         record = ConversationRecord(
             conversation_id=conversation_id,
-            title=title_of(text),
+            title=title,
             pinned=False,
             archived=False,
             created_ms=now,
             updated_ms=now,
             agent_id=DEFAULT_AGENT.id,
-            choice=choice.record(effort),
-            state="admitted",
+            choice=choice,
+            state=state,
         )
         reference = session.reference().model_dump(mode="json")
 
@@ -555,6 +665,32 @@ class Conversations:
             task.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
         self._live.clear()
+
+
+def _page(tx: AgentTx, *, session_id: str, first: int) -> list[ItemRecord]:
+    heads = tx.items(session_id, first, EXPORT_ITEMS, 0)
+    return [item for head in heads if (item := tx.item(head.item_id)) is not None]
+
+
+def _options(choice: Choice, effort: str, terms: Terms) -> SessionOptions:
+    return SessionOptions(
+        execution=choice.execution(effort), context=OWNER, policy=terms.policy, environment=terms.environment
+    )
+
+
+def _check_bound(options: SessionOptions, choice: Choice, terms: Terms | None) -> None:
+    """Refuse what a session cannot take any more."""
+    bound = options.execution
+    if bound.connector != choice.connector or bound.driver != choice.driver:
+        raise AgentRuntimeError(
+            f"This conversation is bound to {bound.connector}. A new conversation can go elsewhere.",
+            code="CONVERSATION_BOUND",
+        )
+    if terms is not None and terms != Terms(options.policy, options.environment):
+        raise AgentRuntimeError(
+            "Policy and environment belong to a session from its start. Begin a new one to change them.",
+            code="SESSION_BOUND",
+        )
 
 
 def _open_head(item: OpenItem, run: Run, session_id: str, preview_chars: int) -> ItemHead:

@@ -9,27 +9,28 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from desktop import sanitize
+from desktop import answers, sanitize
+from desktop.answers import CANCELLED, COMPLETED, FAILED, SILENT, USAGE, Send
 from desktop.choices import NATIVE, Choice, native_choice
 from desktop.local_model import available
+from desktop.terms import Terms, terms
 from runtime_host.connectors.base import Connector, SecretRef
-from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError, ConnectorError
-from runtime_host.results import AgentResult
-from runtime_host.run import Run
+from runtime_host.errors import AgentDriverConfigurationError, AgentRuntimeError, ConnectorError
+from runtime_host.session import SessionReference
+from runtime_host.storage.base import ItemRecord
 
 if TYPE_CHECKING:
     from desktop.app import Host
 
 log = logging.getLogger("remuda.operations")
 
-COMPLETED, FAILED, USAGE, CANCELLED, INCOMPLETE, UNKNOWN, SILENT = 0, 1, 2, 3, 4, 5, 6
-EXIT_CODES = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "incomplete": INCOMPLETE}
+EXPORT_PIECE_CHARS: Final = 1024 * 1024
+"""Of an item's text in one line: a line fits what the other side reads at once."""
 
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 Order = Callable[[dict[str, Any], Send, asyncio.Event], Awaitable[int]]
 
 
@@ -44,6 +45,13 @@ class Operations:
             "status": self._status,
             "profile": self._profile,
             "run": self._run,
+            "new": self._new,
+            "reference": self._reference,
+            "resume": self._resume,
+            "observe": self._observe,
+            "result": self._result,
+            "inspect": self._inspect,
+            "export": self._export,
             "sessions": self._sessions,
             "stop": self._stop,
             "detach": self._detach,
@@ -85,7 +93,8 @@ class Operations:
         wanted = arguments.get("session")
         if wanted:
             name = await self._find(str(wanted))
-            await send({"row": await self._session_row(name)})
+            state = await host.conversations.standing(name)
+            await send({"row": {**await self._session_row(name), **answers.standing(state)}})
             return COMPLETED
         window = host.window is not None and host.window.is_open
         renderer = host.window.channel is not None if host.window else False
@@ -198,42 +207,82 @@ class Operations:
         choice, effort = await self._choice(arguments, conversation_id)
         request_id = str(arguments.get("request_id") or "cli-" + secrets.token_hex(12))
         conversation_id, run = await self._host.conversations.send(
-            conversation_id, str(arguments.get("prompt", "")), request_id=request_id, choice=choice, effort=effort
+            conversation_id,
+            str(arguments.get("prompt", "")),
+            request_id=request_id,
+            choice=choice,
+            effort=effort,
+            terms=_terms(arguments),
+            metadata=arguments.get("metadata") or None,
+            response_format=arguments.get("response_format"),
         )
-        reference = {"session": conversation_id, "run": run.run_id, "request_id": request_id}
-        await send({"accepted": reference})
+        accepted = {"session": conversation_id, "run": run.run_id, "request_id": request_id}
+        await send({"accepted": accepted})
         if arguments.get("detach"):
             return COMPLETED
-        stopping = asyncio.ensure_future(self._stop_when(stop, run))
-        try:
-            async for event in run.events():
-                await send({"event": event.model_dump(mode="json")})
-            return await self._send_result(run, conversation_id, send)
-        finally:
-            stopping.cancel()
+        reference = await self._host.conversations.reference(conversation_id)
+        return await answers.follow_request(run, conversation_id, reference, send, stop)
 
-    async def _stop_when(self, stop: asyncio.Event, run: Run) -> None:
-        await stop.wait()
-        await run.cancel()
+    async def _new(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        choice, effort = await self._choice(arguments, None)
+        name = await self._host.conversations.begin(choice, effort, _terms(arguments) or Terms())
+        await send({"row": {"session": name, "reference": await self._reference_of(name)}})
+        return COMPLETED
 
-    async def _send_result(self, run: Run, conversation_id: str, send: Send) -> int:
-        try:
-            result: AgentResult = await run.result()
-        except AgentSessionRecoveryError as unknown:
-            await send(
-                {
-                    "result": {
-                        "type": "result",
-                        "session": conversation_id,
-                        "run_id": run.run_id,
-                        "status": "unknown",
-                        "error": {"code": unknown.error_code, "message": unknown.message},
-                    }
-                }
-            )
-            return UNKNOWN
-        await send({"result": {"type": "result", "session": conversation_id, **result.model_dump(mode="json")}})
-        return EXIT_CODES[result.status]
+    async def _reference(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        name = await self._find(str(arguments["session"]))
+        await send({"row": {"session": name, "reference": await self._reference_of(name)}})
+        return COMPLETED
+
+    async def _reference_of(self, name: str) -> dict[str, Any]:
+        return (await self._host.conversations.reference(name)).model_dump(mode="json")
+
+    async def _resume(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        await self._host.recover()
+        conversations = self._host.conversations
+        if (given := arguments.get("reference")) is not None:
+            try:
+                reference = SessionReference.model_validate(given)
+            except ValidationError:
+                raise AgentDriverConfigurationError("This is no reference of a session.") from None
+            name = await conversations.resume_reference(reference)
+        else:
+            name = await self._find(str(arguments["session"]))
+        state = await conversations.resume(name)
+        await send({"row": {**await self._session_row(name), **answers.standing(state)}})
+        return COMPLETED
+
+    async def _observe(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        """As `run` without sending anything; a stop ends the looking, not the run."""
+        await self._host.recover()
+        name, reference, run = await self._host.conversations.find_run(str(arguments["run"]))
+        after_sequence = int(arguments.get("after") or 0)
+        looking = asyncio.ensure_future(
+            answers.follow(run, name, reference, send, asyncio.Event(), after_sequence=after_sequence)
+        )
+        return await _unless(stop, looking)
+
+    async def _result(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        await self._host.recover()
+        name, reference, run = await self._host.conversations.find_run(str(arguments["run"]))
+        return await _unless(stop, asyncio.ensure_future(answers.result(run, name, reference, send)))
+
+    async def _inspect(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        choice, effort = await self._choice(arguments, None)
+        found = await self._host.conversations.inspect(choice, effort, _terms(arguments) or Terms())
+        bound = choice.execution(effort).model_dump(mode="json")
+        await send({"row": {"execution": bound, **found.model_dump(mode="json")}})
+        return COMPLETED
+
+    async def _export(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        name = await self._find(str(arguments["session"]))
+        row = await self._session_row(name)
+        await send({"row": {key: row[key] for key in ("session", "title", "where", "updated_ms")}})
+        async for item in self._host.conversations.all_items(name):
+            await send({"item": _item_row(item)})
+            for at in range(0, len(item.text), EXPORT_PIECE_CHARS):
+                await send({"text": item.text[at : at + EXPORT_PIECE_CHARS]})
+        return COMPLETED
 
     async def _choice(self, arguments: dict[str, Any], conversation_id: str | None) -> tuple[Choice, str]:
         book = self._host.choices()
@@ -373,9 +422,41 @@ class Operations:
         return COMPLETED
 
 
+def _terms(arguments: dict[str, Any]) -> Terms | None:
+    return terms(arguments.get("policy"), arguments.get("environment"))
+
+
+def _item_row(item: ItemRecord) -> dict[str, Any]:
+    """An item without its text."""
+    return {
+        "id": item.item_id,
+        "run_id": item.run_id,
+        "kind": item.kind,
+        "state": item.state,
+        "created_ms": item.created_ms,
+        "code": item.code,
+        "detail": item.detail,
+    }
+
+
+async def _unless(stop: asyncio.Event, looking: "asyncio.Future[int]") -> int:
+    """What `looking` comes to, or that it was ended by `stop`."""
+    stopped = asyncio.ensure_future(stop.wait())
+    either: set[asyncio.Future[Any]] = {stopped, looking}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return await looking if looking.done() else CANCELLED
+    finally:
+        for task in (stopped, looking):
+            task.cancel()
+        await asyncio.gather(stopped, looking, return_exceptions=True)
+
+
 _USAGE_CODES = {
     "SESSION_UNKNOWN",
     "SESSION_AMBIGUOUS",
+    "SESSION_BOUND",
+    "RUN_UNKNOWN_HERE",
     "CHOICE_UNKNOWN",
     "MESSAGE_EMPTY",
     "CONNECTOR_UNKNOWN",

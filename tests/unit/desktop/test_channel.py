@@ -14,6 +14,7 @@ from desktop.app import Host
 from desktop.build import BUILD
 from desktop.channel import RendererChannel
 from desktop.isolation import WallPlan
+from desktop.terms import Terms
 from desktop.window import Window
 from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.policy import CHAT, Limits
@@ -322,7 +323,7 @@ async def test_a_renderer_that_never_reads_costs_nothing_and_then_gets_a_gap(
     """The run ends though nobody reads; memory stays bounded; afterwards the text is whole."""
     server.tokens = 20_000
     small = CHAT.model_copy(update={"limits": Limits(event_buffer_bytes=4_096)})
-    monkeypatch.setattr(conversations, "CHAT", small)
+    monkeypatch.setattr(conversations, "DEFAULT_TERMS", Terms(small))
     puppet = seat.puppet
     await puppet.lock()
     await puppet.wait_for(dto.Selected)

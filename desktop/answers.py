@@ -1,0 +1,85 @@
+"""What an order about a run is answered with: its events, its result, the exit code that says how it ended.
+
+Owns the one shape of these lines, whichever harness carries the run and whoever gives the order. Must not
+know hosts, profiles or sockets. Invariant: an unknown outcome is answered with the reference under which it
+may yet be found, and with an exit code of its own.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from runtime_host.errors import AgentSessionRecoveryError
+from runtime_host.run import Run
+from runtime_host.session import InspectedState, SessionReference
+
+COMPLETED, FAILED, USAGE, CANCELLED, INCOMPLETE, UNKNOWN, SILENT = 0, 1, 2, 3, 4, 5, 6
+EXIT_CODES = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "incomplete": INCOMPLETE}
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+WHAT_TO_DO = {
+    "input": "It may have been carried out. Look at what it was to change before you ask again.",
+    "tool-result": "A tool may have done its work. Look at its source; the session goes on once that is settled.",
+    "upload": "The file may have arrived. Nothing is sent again by itself; a new session starts clean.",
+    "creation": "Something may have been made at the provider. Deleting the session looks for it and removes it.",
+    "cleanup": "Something may be left at the provider. Deleting the session again tries once more.",
+}
+"""Of each kind of effect that is not resolved: what the person can do."""
+
+
+async def follow(
+    run: Run, name: str, reference: SessionReference, send: Send, stop: asyncio.Event, *, after_sequence: int = 0
+) -> int:
+    """Send the events of a run and then its result; `stop` stops the run. Returns the exit code."""
+    events = run.events(after_sequence)
+    stopping = asyncio.ensure_future(_stop_when(stop, run))
+    try:
+        async for event in events:
+            await send({"event": event.model_dump(mode="json")})
+        return await result(run, name, reference, send)
+    finally:
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+
+
+async def follow_request(run: Run, name: str, reference: SessionReference, send: Send, stop: asyncio.Event) -> int:
+    """As `follow`; of a repeated request whose events are no longer kept, the result alone."""
+    if run.journal.expired:
+        return await result(run, name, reference, send)
+    return await follow(run, name, reference, send, stop)
+
+
+async def _stop_when(stop: asyncio.Event, run: Run) -> None:
+    await stop.wait()
+    await run.cancel()
+
+
+async def result(run: Run, name: str, reference: SessionReference, send: Send) -> int:
+    """Send how a run ended, once it has. Returns the exit code."""
+    try:
+        ended = await run.result()
+    except AgentSessionRecoveryError as unknown:
+        await send(
+            {
+                "result": {
+                    "type": "result",
+                    "session": name,
+                    "run_id": run.run_id,
+                    "status": "unknown",
+                    "error": {"code": unknown.error_code, "message": unknown.message},
+                    "reference": reference.model_dump(mode="json"),
+                }
+            }
+        )
+        return UNKNOWN
+    await send({"result": {"type": "result", "session": name, **ended.model_dump(mode="json")}})
+    return EXIT_CODES[ended.status]
+
+
+def standing(state: InspectedState) -> dict[str, Any]:
+    """How a session stands, with what can be done about what is not resolved."""
+    row = state.model_dump(mode="json")
+    for effect in row["unresolved_effects"]:
+        effect["what_to_do"] = WHAT_TO_DO[effect["kind"]]
+    return row
