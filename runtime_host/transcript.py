@@ -14,6 +14,7 @@ from runtime_host.canonical import cut_utf8
 from runtime_host.storage.base import AgentTx, ItemKind, ItemRecord, ItemState
 
 TRUNCATION_LINE: Final = "[output truncated by Agent Runtime]"
+PARTS_MAX: Final = 1024
 _SUFFIX: Final = "\n" + TRUNCATION_LINE
 
 TextKind: TypeAlias = Literal["reply", "reasoning"]
@@ -84,6 +85,7 @@ class Piece(NamedTuple):
 class _Item:
     __slots__ = (
         "added",
+        "blocks",
         "chars",
         "code",
         "created_ms",
@@ -103,6 +105,7 @@ class _Item:
         self.position = position
         self.created_ms = created_ms
         self.stream = stream
+        self.blocks: list[str] = []
         self.parts: list[str] = []
         self.chars = 0
         self.state: ItemState = "open"
@@ -111,13 +114,22 @@ class _Item:
         self.added = False
         self.durable_chars = 0
 
+    def add(self, piece: str) -> None:
+        self.parts.append(piece)
+        if len(self.parts) == PARTS_MAX:
+            # A list of a million tiny pieces would weigh eight times their text.
+            self.blocks.append("".join(self.parts))
+            self.parts.clear()
+
     def text(self) -> str:
-        if len(self.parts) > 1:
-            self.parts = ["".join(self.parts)]
+        if self.blocks or len(self.parts) > 1:
+            self.parts = ["".join((*self.blocks, *self.parts))]
+            self.blocks.clear()
         return self.parts[0] if self.parts else ""
 
     def replace(self, text: str) -> None:
         self.parts = [text]
+        self.blocks.clear()
         self.chars = len(text)
 
 
@@ -295,7 +307,7 @@ class Transcript:
             if not shown:
                 return None
         at = item.chars
-        item.parts.append(shown)
+        item.add(shown)
         item.chars = at + len(shown)
         return Piece(item.item_id, kind, item.position, at, shown)
 

@@ -6,15 +6,17 @@ there to be read; whatever hangs, deaf or not, ends when the driver is released.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from runtime_host.capabilities import Capability, DriverInspection
 from runtime_host.definitions import AgentDefinition, SessionOptions
 from runtime_host.drivers.base import DriverRun, DriverSession, SessionOpening, Turn
 from runtime_host.events import DriverEvent
 from runtime_host.results import DriverResult
+
+_PIECE: Final = DriverEvent("agent.message.delta", {"id": "flood", "text": "x", "phase": "unknown"})
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,10 @@ class Fail:
 
 @dataclass(frozen=True)
 class Flood:
-    """So many pieces of one reply, as fast as they are taken. A deaf one goes on after a stop."""
+    """One event so often, as fast as it is taken: a piece of a reply unless given. A deaf one goes on after a stop."""
 
-    pieces: int
-    text: str = "x"
+    events: int
+    event: DriverEvent = _PIECE
     deaf: bool = False
 
 
@@ -242,10 +244,10 @@ class _ScriptedRun:
             if self.stop.is_set():
                 return
             if isinstance(step, Flood):
-                for event in _flood(step.pieces, step.text):
+                for _ in range(step.events):
                     if self._driver.released.is_set() or (self.stop.is_set() and not step.deaf):
                         return
-                    yield event
+                    yield step.event
             elif isinstance(step, Wait | Hold | Fail | Do):
                 await self._do(step)
             else:
@@ -305,11 +307,6 @@ class _ScriptedRun:
         finally:
             for task in waiting:
                 task.cancel()
-
-
-def _flood(pieces: int, text: str) -> Iterator[DriverEvent]:
-    for _ in range(pieces):
-        yield DriverEvent("agent.message.delta", {"id": "flood", "text": text, "phase": "unknown"})
 
 
 async def _deaf(released: asyncio.Event) -> None:

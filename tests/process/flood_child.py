@@ -1,0 +1,77 @@
+"""A run that is flooded while a reader holds its events and never reads on, for a test of what that costs.
+
+`python -m tests.process.flood_child FOLDER KIND EVENTS`: prints as JSON how the process has grown (bytes), what the
+journal kept, and what the run came to. KIND is `pieces` of one reply (of
+which no more is kept than its limit), or `tools` at work.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import sys
+from pathlib import Path
+
+from runtime_host.definitions import AgentDefinition, ExecutionBinding, SessionOptions, TrustedContext
+from runtime_host.events import DriverEvent
+from runtime_host.policy import CHAT, Limits
+from runtime_host.runtime import AgentRuntime, LocalBackend
+from runtime_host.storage.base import AgentStore
+from runtime_host.storage.sqlite import open_agent_store
+from runtime_host.testing.scripted import Flood, Script, ScriptedDriver, reply
+
+WARM_EVENTS = 20_000
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def flooded(kind: str, events: int) -> Script:
+    if kind == "pieces":
+        return Script([Flood(events), *reply("Done.")])
+    return Script([Flood(events, event=DriverEvent("tool.progress", {"id": "t", "name": "dig"})), *reply("Done.")])
+
+
+async def main(folder: str, kind: str, events: int) -> None:
+    store = await open_agent_store(Path(folder) / "agent.sqlite3", profile="p", agent="a")
+
+    async def storage(_: str) -> AgentStore:
+        return store
+
+    # The first run warms what is made once; the second is the one that counts.
+    driver = ScriptedDriver([flooded(kind, WARM_EVENTS), flooded(kind, events)])
+    limits = Limits(output_bytes=65_536) if kind == "pieces" else Limits()
+    options = SessionOptions(
+        execution=ExecutionBinding(driver="scripted", connector="none", model="m-1"),
+        context=TrustedContext(),
+        policy=CHAT.model_copy(update={"limits": limits}),
+    )
+    async with AgentRuntime(LocalBackend(drivers=[driver], storage=storage)) as runtime:
+        session = await runtime.create_agent(AgentDefinition(id="a", instructions="")).open_session(options)
+        for warm in (True, False):
+            before = resident_bytes()
+            run = await session.run("Dig")
+            reader = run.events()
+            await anext(reader)
+            result = await run.result()
+            statistics = run.journal.statistics()
+            told = {
+                "grown_bytes": resident_bytes() - before,
+                "retained_bytes": statistics.retained_bytes,
+                "last_sequence": run.journal.last_sequence,
+                "status": result.status,
+                "finish_reason": result.finish_reason,
+            }
+            if not warm:
+                rest = [event async for event in reader]
+                gaps = [event.data["to"] for event in rest if event.data.get("code") == "EVENTS_DROPPED"]
+                told |= {"last": rest[-1].type, "gap_to": gaps[-1] if gaps else None, "read": len(rest)}
+                sys.stdout.write(json.dumps(told) + "\n")
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
