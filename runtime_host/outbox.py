@@ -46,6 +46,14 @@ def begin(tx: AgentTx, run_id: str, call_id: str) -> bool:
     return True
 
 
+def take_back(tx: AgentTx, run_id: str, call_id: str) -> None:
+    """Write that a call that was begun is certain not to have been executed."""
+    record = tx.tool_call(run_id, call_id)
+    if record is not None and record.phase in UNRESOLVED:
+        phase: ToolCallPhase = "requested" if record.phase == "executing" else "withdrawn"
+        tx.put_tool_call(msgspec.structs.replace(record, phase=phase))
+
+
 def acknowledge(tx: AgentTx, run_id: str, call_id: str, told: Told) -> ToolCallRecord | None:
     """Write what came of a call. None when it is gone; a call that is past this stays as it is."""
     record = tx.tool_call(run_id, call_id)

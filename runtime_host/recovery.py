@@ -2,7 +2,8 @@
 
 Owns the reading of open runs after a restart. Must not know handles or loops. Invariants: what was
 admitted and never dispatched may be dispatched, once; what was dispatched is `unknown`, keeps every
-character that was durable, and is never sent again.
+character that was durable, and is never sent again. The one exception repeats nothing: a run that waits for
+the results of tools which nobody was told of goes on from there, with the results that were kept.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,9 +11,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from runtime_host import outbox
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.results import AgentResult, RunError
-from runtime_host.storage.base import AgentTx, ItemRecord, RunRecord
+from runtime_host.storage.base import UNRESOLVED, AgentTx, ItemRecord, ItemState, RunRecord, ToolCallRecord
 
 UNKNOWN_CODE: Final = "RUN_UNKNOWN"
 UNKNOWN_AFTER_RESTART: Final = (
@@ -27,13 +29,22 @@ _PAGE: Final = 256
 
 
 class OpenRuns(NamedTuple):
-    """Runs without an end: `unsent` were never dispatched, `unknown` perhaps were and are settled as such."""
+    """Runs without an end.
+
+    Attributes:
+        unsent: were never dispatched.
+        unknown: perhaps were; settled as such.
+        waiting: were, and wait for results of tools; left as they are.
+    """
 
     unsent: tuple[RunRecord, ...]
     unknown: tuple[RunRecord, ...]
+    waiting: tuple[RunRecord, ...] = ()
 
 
-def take_stock(tx: AgentTx, *, live: Collection[str], session_id: str | None, now_ms: int) -> OpenRuns:
+def take_stock(
+    tx: AgentTx, *, live: Collection[str], session_id: str | None, now_ms: int, reconciled: bool = False
+) -> OpenRuns:
     """Settle what a stopped process left open.
 
     Args:
@@ -41,28 +52,67 @@ def take_stock(tx: AgentTx, *, live: Collection[str], session_id: str | None, no
         live: runs that this process is driving; they are left alone.
         session_id: only of this session; None is all sessions.
         now_ms: the wall clock.
+        reconciled: whether it was tried to find out what came of interrupted tools; a run that still
+            waits for that is then settled.
     """
     unsent: list[RunRecord] = []
     unknown: list[RunRecord] = []
+    waiting: list[RunRecord] = []
     for run in tx.open_runs():
         if run.run_id in live or (session_id is not None and run.session_id != session_id):
             continue
         if run.phase == "admitted":
             unsent.append(run)
+        elif _waits(tx.tool_calls(run.run_id), reconciled=reconciled):
+            waiting.append(run)
         else:
             unknown.append(settle_unknown(tx, run, now_ms))
-    return OpenRuns(tuple(unsent), tuple(unknown))
+    return OpenRuns(tuple(unsent), tuple(unknown), tuple(waiting))
+
+
+def _waits(calls: Collection[ToolCallRecord], *, reconciled: bool) -> bool:
+    return outbox.can_continue(calls) or (not reconciled and any(call.phase in UNRESOLVED for call in calls))
+
+
+def continuable(tx: AgentTx, session_id: str) -> tuple[RunRecord, ...]:
+    """The newest run of a session, if it was settled as unknown and can go on now that its tools' results are known."""
+    runs = tx.runs(session_id)
+    if not runs or runs[-1].phase != "unknown" or not outbox.can_continue(tx.tool_calls(runs[-1].run_id)):
+        return ()
+    run = msgspec.structs.replace(runs[-1], phase="dispatched", finished_ms=None)
+    tx.put_run(run)
+    return (run,)
+
+
+class TakenUp(NamedTuple):
+    """A run that goes on once the transaction is durable. `calls`: of its tools, from before."""
+
+    run: RunRecord
+    first_position: int
+    calls: tuple[ToolCallRecord, ...]
+
+
+def take_up(tx: AgentTx, run_id: str, sequence_mark: int) -> TakenUp | None:
+    """Write that a run goes on where it waits for results. None when it cannot any more."""
+    run = tx.run(run_id)
+    calls = tuple(tx.tool_calls(run_id))
+    if run is None or run.phase != "dispatched" or not outbox.can_continue(calls):
+        return None
+    _end_open_items(tx, run, "stopped")
+    run = msgspec.structs.replace(run, sequence_mark=sequence_mark)
+    tx.put_run(run)
+    return TakenUp(run, tx.count_items(run.session_id), calls)
 
 
 def settle_unknown(tx: AgentTx, run: RunRecord, now_ms: int) -> RunRecord:
     """Write that nobody knows what became of a run, in the transcript too."""
-    first = int(run.input.get("position", 0)) + 1
+    _end_open_items(tx, run, "unknown")
     end = tx.count_items(run.session_id)
-    while first < end:
-        for item in tx.items(run.session_id, first, _PAGE, 0):
-            if item.run_id == run.run_id and item.state == "open":
-                tx.finish_item(item.item_id, state="unknown", text=None)
-        first += _PAGE
+    if tx.item(f"{run.run_id}.unknown") is not None:
+        # Settled before, then gone on with, then left open once more.
+        run = msgspec.structs.replace(run, phase="unknown", finished_ms=now_ms)
+        tx.put_run(run)
+        return run
     tx.add_item(
         ItemRecord(
             item_id=f"{run.run_id}.unknown",
@@ -79,6 +129,16 @@ def settle_unknown(tx: AgentTx, run: RunRecord, now_ms: int) -> RunRecord:
     run = msgspec.structs.replace(run, phase="unknown", finished_ms=now_ms)
     tx.put_run(run)
     return run
+
+
+def _end_open_items(tx: AgentTx, run: RunRecord, state: ItemState) -> None:
+    first = int(run.input.get("position", 0)) + 1
+    end = tx.count_items(run.session_id)
+    while first < end:
+        for item in tx.items(run.session_id, first, _PAGE, 0):
+            if item.run_id == run.run_id and item.state == "open":
+                tx.finish_item(item.item_id, state=state, text=None)
+        first += _PAGE
 
 
 def settle_unsendable(tx: AgentTx, runs: Sequence[RunRecord], error: AgentRuntimeError, now_ms: int) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from runtime_host import outbox
 from runtime_host.admission import SEQUENCE_BLOCK, mark_dispatched, reserve_sequences, run_reasoning
 from runtime_host.canonical import clean_text, freeze
 from runtime_host.definitions import ReasoningConfig, SessionOptions
@@ -32,7 +33,7 @@ from runtime_host.errors import (
 from runtime_host.events import AgentEvent
 from runtime_host.intake import Intake, Redactor
 from runtime_host.journal import Journal, admitted_types
-from runtime_host.recovery import UNKNOWN_CODE, UNKNOWN_TERMINATION
+from runtime_host.recovery import UNKNOWN_CODE, UNKNOWN_TERMINATION, take_up
 from runtime_host.results import AgentResult, DriverResult, RunError
 from runtime_host.states import (
     ENDED_RUN_STATES,
@@ -41,6 +42,8 @@ from runtime_host.states import (
     next_run_state,
 )
 from runtime_host.storage.base import AgentStore, AgentTx, ItemState, RunRecord
+from runtime_host.tools.base import RunCompletion
+from runtime_host.tools.calls import RunChannel, SessionTools
 from runtime_host.transcript import OpenItem, Transcript, bound_text, write_items
 
 _log = logging.getLogger("runtime_host.run")
@@ -85,6 +88,7 @@ class RunSeat(NamedTuple):
     Attributes:
         reference: locator of the session, for errors.
         ended: called once, before the result can be had.
+        tools: host tools of the session.
     """
 
     session_id: str
@@ -97,6 +101,7 @@ class RunSeat(NamedTuple):
     windows: Windows
     journal_bytes: int
     ended: "Callable[[Run, Ending], None]"
+    tools: SessionTools | None = None
 
 
 class _Outcome(NamedTuple):
@@ -268,7 +273,10 @@ class _Drive:
             grown=self._text_grew,
             ended=self._item_ended,
         )
-        self._sequence_mark = SEQUENCE_BLOCK
+        # Dispatched already: an earlier process left it waiting for results of tools.
+        self._goes_on = run._record.phase == "dispatched"
+        self._channel: RunChannel | None = None
+        self._sequence_mark = run._record.sequence_mark + SEQUENCE_BLOCK
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._retained: tuple[AgentResult, RunRecord] | None = None
@@ -303,6 +311,8 @@ class _Drive:
             self._abandon("An error inside the program ended this run; what became of it is not known.")
 
     async def _execute(self) -> _Outcome:
+        if self._goes_on:
+            return await self._go_on()
         if self._stop_reason is not None:
             return _Outcome("withdraw")
         try:
@@ -317,6 +327,38 @@ class _Drive:
         self.transcript.start_at(self._first_position)
         self.run._step("dispatch")
         self._publish_started()
+        if self.seat.tools is not None:
+            self._channel = self.seat.tools.channel(self.run.run_id, self._commit_step)
+        return await self._timed()
+
+    async def _go_on(self) -> _Outcome:
+        """Take the run up where an earlier process left it: its input was sent, results of tools were not."""
+        tools = self.seat.tools
+        try:
+            taken = await self.seat.store.transact(lambda tx: take_up(tx, self.run.run_id, self._sequence_mark))
+        except StorageError as error:
+            return _Outcome("lose", error=_run_error(error, self.seat.driver_id))
+        if taken is None or tools is None:
+            return _Outcome("lose")
+        seen = self.run._record.sequence_mark
+        self.run._record = taken.run
+        made = taken.first_position - self._first_position
+        self._first_position = taken.first_position
+        self.transcript.start_at(self._first_position, made)
+        self.journal.append(
+            "diagnostic",
+            {
+                "code": "HISTORY_GAP",
+                "level": "info",
+                "message": "The program was started anew; what this answer published before is no longer kept.",
+                "from": 1,
+                "to": seen,
+            },
+        )
+        self._channel = tools.channel(self.run.run_id, self._commit_step, taken.calls)
+        return await self._timed()
+
+    async def _timed(self) -> _Outcome:
         if self._stop_reason is not None:
             self.run._step("stop")
             return _Outcome("cancel")
@@ -354,16 +396,17 @@ class _Drive:
                 model=self.model,
                 reasoning=self.reasoning,
                 read_transcript=self._read_transcript,
+                tools=self._channel,
             )
         )
 
     async def _read_transcript(self) -> tuple[TranscriptMessage, ...]:
-        session_id, own, end = self.seat.session_id, self.run._record.input["item_id"], self._first_position
+        session_id, end = self.seat.session_id, self._first_position
         items = await self.seat.store.read(lambda tx: tx.messages(session_id, end))
         return tuple(
             TranscriptMessage("user" if item.kind == "user" else "assistant", item.text)
             for item in items
-            if item.item_id != own
+            if item.run_id != self.run.run_id
         )
 
     async def _observe(self, native: DriverRun) -> _Outcome:
@@ -554,6 +597,35 @@ class _Drive:
         if self.transcript.has_ended_items and not self._over:
             self._arm_checkpoint(SETTLE_S)
 
+    async def _commit_step(self, change: Callable[[AgentTx], T]) -> T:
+        """Do a change in one transaction with the items that came before it."""
+        while self._writing is not None:
+            await asyncio.wait({self._writing})
+        if self._over:
+            return await self.seat.store.transact(change)
+        answer: list[T] = []
+        writing = self._writing = self._spawn(self._write_step(change, answer))
+        # Not cut with whoever waits: what is being written is written.
+        await asyncio.wait({writing})
+        writing.result()
+        return answer[0]
+
+    async def _write_step(self, change: Callable[[AgentTx], T], answer: list[T]) -> None:
+        batch = self.transcript.pending_writes()
+
+        def both(tx: AgentTx) -> T:
+            write_items(tx, batch.writes)
+            return change(tx)
+
+        try:
+            answer.append(await self.seat.store.transact(both))
+            self.transcript.acknowledge(batch)
+        except StorageError:
+            self.transcript.doubt()
+            raise
+        finally:
+            self._writing = None
+
     async def _stop_writing(self) -> None:
         self._over = True
         if self._checkpoint_timer is not None:
@@ -601,6 +673,10 @@ class _Drive:
         # The session takes the next input as soon as anybody can know that this one is over.
         self.seat.ended(self.run, "durable")
         self.run._settle(result)
+        if self.seat.tools is not None:
+            self.seat.tools.completed(
+                RunCompletion(result.session_id, result.run_id, result.status, result.output_text, result.error)
+            )
 
     async def _conclude_unknown(self, outcome: _Outcome) -> None:
         self.run._step("lose")
@@ -661,6 +737,8 @@ class _Drive:
                 return
             write_items(tx, batch.writes)
             tx.put_run(record)
+            if self._channel is not None:
+                outbox.close_run(tx, record.run_id, answered=self._channel.answered)
             kept = session.driver_state if driver_state is None else driver_state
             if kept != session.driver_state or session.status != status:
                 tx.put_session(msgspec.structs.replace(session, driver_state=kept, status=status))

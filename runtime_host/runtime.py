@@ -9,6 +9,7 @@ import asyncio
 import functools
 import hmac
 import logging
+import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,32 +19,53 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 import msgspec
 from pydantic import ValidationError
 
-from runtime_host.canonical import NotJsonError, digest, freeze
-from runtime_host.capabilities import AgentInspection, ReplayBounds
+from runtime_host.admission import check_capabilities
+from runtime_host.canonical import FrozenDict, digest
+from runtime_host.capabilities import (
+    UNKNOWN,
+    AgentInspection,
+    Capability,
+    CapabilityRequirement,
+    DriverInspection,
+    Durability,
+    InspectedEnvironment,
+    ReplayBounds,
+    ToolInspection,
+    strongest,
+)
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
 from runtime_host.drivers.base import AgentDriver, DriverSession, SessionOpening
 from runtime_host.errors import (
     AgentBusyError,
     AgentClosedError,
+    AgentConfigurationChangedError,
     AgentDriverConfigurationError,
     AgentDriverNotFoundError,
     AgentNativeExecutionError,
+    AgentPolicyUnsupportedError,
     AgentRuntimeError,
     AgentScopeMismatchError,
     StorageError,
 )
 from runtime_host.frozen import configuration_error
 from runtime_host.intake import Redactor
-from runtime_host.recovery import settle_unsendable, take_stock
+from runtime_host.loop.own_thread import in_own_thread
+from runtime_host.policy import POLICY_FIELDS, Limits
+from runtime_host.recovery import continuable, settle_unknown, settle_unsendable, take_stock
 from runtime_host.redaction import Redactor as SecretRedactor
 from runtime_host.run import Run, Windows
 from runtime_host.session import Session, SessionReference
 from runtime_host.states import verdict
-from runtime_host.storage.base import AgentStore, AgentTx, RunRecord, SessionRecord
+from runtime_host.storage.base import OPEN_PHASES, AgentStore, AgentTx, RunRecord, SessionRecord
+from runtime_host.tools.base import HOST_TOOLS, OnRetainedObservation, ToolResolver
+from runtime_host.tools.calls import SessionTools, unresolved_error
+from runtime_host.tools.resolver import BoundTools, check_unchanged, resolve
+from runtime_host.workspace import Workspace, WorkspaceLeases, resolve_workspace
 
 _log = logging.getLogger("runtime_host.runtime")
 
 MIN_SESSION_JOURNAL_BYTES: Final = 1024
+_ENFORCED_LIMITS: Final = frozenset(Limits.model_fields)
 NOT_YOURS: Final = "There is no such session, or it is not yours."
 
 
@@ -58,14 +80,16 @@ class RecoveredRun(NamedTuple):
     """What became of a run that an earlier process left open.
 
     Attributes:
-        outcome: `dispatched`, it had never been sent and is sent now; `unknown`, it had been and is not
-            sent again; `failed`, it had never been sent and cannot be.
-        run, session: of a dispatched one; the session stays open until it is detached or destroyed.
+        outcome: `dispatched`, it had never been sent and is sent now; `continued`, it waited for results
+            of tools and goes on with them; `unknown`, it had been sent and is not sent again; `failed`, it
+            had never been sent and cannot be.
+        run, session: of one that goes on; the session stays open until it is detached or destroyed. One
+            that is unknown because of an interrupted tool has its session too.
     """
 
     session_id: str
     run_id: str
-    outcome: Literal["dispatched", "unknown", "failed"]
+    outcome: Literal["dispatched", "continued", "unknown", "failed"]
     run: Run | None = None
     session: Session | None = None
 
@@ -80,6 +104,11 @@ class LocalBackend:
         connectors: masks every credential it hands out; None when no driver needs one.
         max_session_journal_bytes: bound of the events kept for the ended runs of a session.
         windows: how long a native side is waited for.
+        resolve_tools: gives the application tools that a definition names; None when there are none.
+        on_retained_observation: told of each result of a tool that could not be kept or may not be told.
+        private_roots: folders where the host keeps its own data. A workspace that lies in one, around one or
+            is one is refused.
+        durability: what the host knows of its storage: whether sessions outlive the process.
 
     Raises:
         AgentDriverConfigurationError: two drivers of one id, or a bound that is too small.
@@ -93,6 +122,10 @@ class LocalBackend:
         connectors: Connectors | None = None,
         max_session_journal_bytes: int = 4 * 1024 * 1024,
         windows: Windows | None = None,
+        resolve_tools: ToolResolver | None = None,
+        on_retained_observation: OnRetainedObservation | None = None,
+        private_roots: Iterable[str | os.PathLike[str]] = (),
+        durability: Durability = UNKNOWN,
     ) -> None:
         self._drivers: dict[str, AgentDriver] = {}
         for driver in drivers:
@@ -111,6 +144,11 @@ class LocalBackend:
         self.redactor: Redactor = connectors.redactor if connectors is not None else SecretRedactor()
         self.max_session_journal_bytes = max_session_journal_bytes
         self.windows = windows or Windows()
+        self.resolve_tools = resolve_tools
+        self.on_retained_observation = on_retained_observation
+        self.private_roots: tuple[str, ...] = tuple(os.fspath(root) for root in private_roots)
+        self.durability: Durability = durability
+        self.leases = WorkspaceLeases()
         self.live_runs: set[str] = set()
         self._open: dict[str, tuple[Session, AgentRuntime]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -183,6 +221,55 @@ class LocalBackend:
                 _log.warning("driver %s did not close in time", driver.driver_id)
             except Exception as error:
                 _log.warning("closing driver %s failed: %s", driver.driver_id, type(error).__name__)
+        self.leases.clear()
+
+    async def inspect(self, definition: AgentDefinition, options: SessionOptions) -> AgentInspection:
+        """What a binding would be. Sends nothing, starts nothing, stores nothing, takes nothing.
+
+        Raises:
+            AgentDriverNotFoundError, AgentDriverConfigurationError, AgentPolicyUnsupportedError,
+            AgentCapabilityUnsupportedError, AgentWorkspaceError: it would be refused.
+        """
+        driver = self.driver(options.execution.driver)
+        self._check_no_credential(definition, options)
+        workspace = await self.workspace(options)
+        tools = await resolve(self.resolve_tools, definition, options.context, inspecting=True)
+        try:
+            said = await driver.inspect(definition, options)
+        except AgentRuntimeError:
+            raise
+        except Exception as error:
+            raise AgentNativeExecutionError(
+                f"{driver.driver_id} could not say what it can do ({type(error).__name__})."
+            ) from error
+        inspection = _inspection(definition, options, said, workspace, tools, self)
+        _check_needs(options, inspection, tools)
+        return inspection
+
+    async def workspace(self, options: SessionOptions) -> Workspace | None:
+        """The folder of a session as it really is; None when it has none.
+
+        Raises:
+            AgentWorkspaceError: no session may work there.
+        """
+        path = options.environment.path
+        if path is None:
+            return None
+        write = options.policy.filesystem == "workspace-write"
+        # Looking at a folder may take as long as the disk or the network behind it.
+        return await in_own_thread(
+            lambda: resolve_workspace(path, write=write, private=self.private_roots), "look at workspace"
+        )
+
+    def _check_no_credential(self, definition: AgentDefinition, options: SessionOptions) -> None:
+        for what, value in (
+            ("definition", definition.model_dump(mode="json")),
+            ("session", options.model_dump(mode="json")),
+        ):
+            if self.redactor.value(value) != value:
+                raise AgentDriverConfigurationError(
+                    f"The {what} holds a credential. Credentials belong to connectors only.", details={"field": what}
+                )
 
 
 class Agent:
@@ -196,16 +283,16 @@ class Agent:
     def agent_id(self) -> str:
         return self.definition.id
 
-    async def inspect(self, options: SessionOptions) -> AgentInspection:
+    async def inspect(self, options: SessionOptions | Mapping[str, Any]) -> AgentInspection:
         """What this binding would be. Sends nothing, starts nothing, stores nothing.
 
         Raises:
             AgentDriverNotFoundError, AgentDriverConfigurationError, AgentPolicyUnsupportedError,
-            AgentCapabilityUnsupportedError: it would be refused.
+            AgentCapabilityUnsupportedError, AgentWorkspaceError: it would be refused.
         """
         return await self._runtime._inspect(self.definition, _captured(options))
 
-    async def open_session(self, options: SessionOptions) -> Session:
+    async def open_session(self, options: SessionOptions | Mapping[str, Any]) -> Session:
         """Open a session; its record is durable when this returns.
 
         Raises:
@@ -272,6 +359,7 @@ class AgentRuntime:
         Raises:
             AgentScopeMismatchError: there is no such session, or it is not of this context.
             AgentBusyError: a run of it goes on.
+            AgentUnresolvedEffectError: a tool of it may have acted, and that is not found out yet.
             StorageError: it is still there.
         """
         self._check_open()
@@ -280,6 +368,7 @@ class AgentRuntime:
             record = await self._checked_record(store, reference, context)
             opened = self.backend.open_session(record.session_id)
             session = self._ours(opened) if opened is not None else None
+            await store.read(lambda tx: _check_deletable(tx, record.session_id))
             if session is not None:
                 if verdict("delete", session.state) == "busy":
                     raise AgentBusyError(
@@ -287,7 +376,7 @@ class AgentRuntime:
                         details={"session_id": record.session_id},
                     )
                 await session.destroy()
-            await store.transact(lambda tx: tx.delete_session(record.session_id))
+            await store.transact(lambda tx: _delete(tx, record.session_id))
             if session is not None:
                 session.mark_deleted()
 
@@ -302,7 +391,7 @@ class AgentRuntime:
         live = self.backend.live_runs
         stock = await store.transact(lambda tx: take_stock(tx, live=live, session_id=None, now_ms=_now_ms()))
         recovered = [RecoveredRun(run.session_id, run.run_id, "unknown") for run in stock.unknown]
-        for session_id in dict.fromkeys(run.session_id for run in stock.unsent):
+        for session_id in dict.fromkeys(run.session_id for run in (*stock.waiting, *stock.unsent)):
             recovered.extend(await self._recover_session(store, session_id))
         return recovered
 
@@ -327,83 +416,81 @@ class AgentRuntime:
 
     async def _inspect(self, definition: AgentDefinition, options: SessionOptions) -> AgentInspection:
         self._check_open()
-        driver = self.backend.driver(options.execution.driver)
-        if definition.tools:
-            raise AgentDriverConfigurationError(
-                "This runtime has no resolver for application tools, so a definition cannot select any.",
-                details={"field": "tools", "tools": list(definition.tools)},
-            )
-        said = await driver.inspect(definition, options)
-        definition_digest = digest(definition.model_dump(mode="json"))
-        bound = options.model_dump(mode="json", exclude={"context"})
-        return AgentInspection(
-            driver_id=said.driver_id,
-            capabilities=said.capabilities,
-            enforcement=said.enforcement,
-            prerequisites=said.prerequisites,
-            definition_digest=definition_digest,
-            execution_digest=digest({"definition": definition_digest, "options": bound}),
-            replay=ReplayBounds(
-                event_buffer_bytes=min(
-                    options.policy.limits.event_buffer_bytes, self.backend.max_session_journal_bytes
-                ),
-                session_journal_bytes=self.backend.max_session_journal_bytes,
-            ),
-        )
+        return await self.backend.inspect(definition, options)
 
     async def _open_session(self, definition: AgentDefinition, options: SessionOptions) -> Session:
         inspection = await self._inspect(definition, options)
+        # From here on the folder is what its name led to now.
+        options = _at_root(options, inspection)
+        workspace = await self.backend.workspace(options)
         store = await self.backend.storage(definition.id)
+        session_id = f"session_{uuid.uuid4().hex}"
+        tools = await self._session_tools(store, session_id, definition, options)
         record = SessionRecord(
-            session_id=f"session_{uuid.uuid4().hex}",
+            session_id=session_id,
             scope_digest=_scope_digest(options.context),
             created_ms=_now_ms(),
             definition=definition.model_dump(mode="json"),
             options=options.model_dump(mode="json"),
+            tools=tools.bound.binding() if tools is not None else None,
         )
         # The record first: what a driver makes for a session must never be without an owner.
         await store.transact(lambda tx: tx.put_session(record))
         driver_session: DriverSession | None = None
         try:
-            driver_session = await self._open_native(definition, options, record)
+            if tools is not None:
+                await tools.open()
+            driver_session = await self._open_native(definition, options, record, tools)
             self._check_open()
         except BaseException:
-            if driver_session is not None:
-                await self._close_native(driver_session)
+            await self._close_native(driver_session, tools)
             await self._forget_record(store, record.session_id)
             raise
-        return self._session(store, record, definition, options, inspection, driver_session)
+        return self._session(store, record, definition, options, inspection, driver_session, tools, workspace)
 
     async def _restore(self, store: AgentStore, record: SessionRecord) -> Session:
         """Open the session of a record; the caller holds its lock and has checked the scope."""
         definition = AgentDefinition.model_validate(record.definition)
-        options = _captured(SessionOptions.model_validate(record.options))
+        options = _captured(record.options)
         inspection = await self._inspect(definition, options)
+        workspace = await self.backend.workspace(options)
+        if inspection.environment.root != options.environment.path:
+            raise AgentConfigurationChangedError(
+                "The workspace of this session leads to another folder now, so it is not continued.",
+                details={"changed": "workspace"},
+            )
+        tools = await self._session_tools(store, record.session_id, definition, options)
+        check_unchanged(record.tools, tools.bound if tools is not None else None)
         if self.backend.is_quarantined(record.session_id):
-            return self._session(store, record, definition, options, inspection, None)
-        driver_session = await self._open_native(definition, options, record)
+            return self._session(store, record, definition, options, inspection, None, tools, workspace)
         session_id, live = record.session_id, self.backend.live_runs
+        driver_session: DriverSession | None = None
 
         def take(tx: AgentTx) -> tuple[RunRecord, ...]:
-            stock = take_stock(tx, live=live, session_id=session_id, now_ms=_now_ms())
+            stock = take_stock(tx, live=live, session_id=session_id, now_ms=_now_ms(), reconciled=True)
+            waiting = stock.waiting or (continuable(tx, session_id) if tools is not None else ())
             current = tx.session(session_id)
             if current is not None and current.status != "open":
                 tx.put_session(msgspec.structs.replace(current, status="open"))
-            return stock.unsent
+            return (*waiting, *stock.unsent)
 
         try:
+            if tools is not None:
+                await tools.open()
+                await tools.reconcile()
+            driver_session = await self._open_native(definition, options, record, tools)
             unsent = await store.transact(take)
             self._check_open()
         except BaseException:
-            await self._close_native(driver_session)
+            await self._close_native(driver_session, tools)
             raise
-        session = self._session(store, record, definition, options, inspection, driver_session)
+        session = self._session(store, record, definition, options, inspection, driver_session, tools, workspace)
         session.take_unsent(unsent)
         return session
 
     async def _recover_session(self, store: AgentStore, session_id: str) -> list[RecoveredRun]:
         async with self.backend.lock(session_id):
-            runs = await store.read(lambda tx: [run for run in tx.runs(session_id) if run.phase == "admitted"])
+            runs = await store.read(lambda tx: [run for run in tx.runs(session_id) if run.phase in OPEN_PHASES])
             runs = [run for run in runs if run.run_id not in self.backend.live_runs]
             record = await store.read(lambda tx: tx.session(session_id))
             if record is None or not runs:
@@ -414,6 +501,7 @@ class AgentRuntime:
                 session = opened[0]
                 if session.state != "ready":
                     return []
+                runs = [run for run in runs if run.phase == "admitted"]
                 session.take_unsent(runs)
                 return [
                     RecoveredRun(session_id, run.run_id, "dispatched", session.active_run, session) for run in runs[:1]
@@ -423,12 +511,20 @@ class AgentRuntime:
             except StorageError:
                 raise
             except AgentRuntimeError as error:
-                await store.transact(functools.partial(settle_unsendable, runs=runs, error=error, now_ms=_now_ms()))
-                return [RecoveredRun(session_id, run.run_id, "failed") for run in runs]
-            return [
-                RecoveredRun(session_id, run.run_id, "dispatched", await session.get_run(run.run_id), session)
-                for run in runs
-            ]
+                await store.transact(functools.partial(_settle, runs=runs, error=error, now_ms=_now_ms()))
+                return [
+                    RecoveredRun(session_id, run.run_id, "failed" if run.phase == "admitted" else "unknown")
+                    for run in runs
+                ]
+            recovered = []
+            for run in runs:
+                handle = await session.get_run(run.run_id)
+                if run.phase == "dispatched" and handle.state == "unknown":
+                    recovered.append(RecoveredRun(session_id, run.run_id, "unknown", session=session))
+                    continue
+                outcome: Literal["dispatched", "continued"] = "dispatched" if run.phase == "admitted" else "continued"
+                recovered.append(RecoveredRun(session_id, run.run_id, outcome, handle, session))
+            return recovered
 
     def _session(
         self,
@@ -438,6 +534,8 @@ class AgentRuntime:
         options: SessionOptions,
         inspection: AgentInspection,
         driver_session: DriverSession | None,
+        tools: SessionTools | None,
+        workspace: Workspace | None,
     ) -> Session:
         session = Session(
             home=self.backend,
@@ -447,6 +545,8 @@ class AgentRuntime:
             inspection=inspection,
             store=store,
             driver_session=driver_session,
+            tools=tools,
+            workspace=workspace,
         )
         self.backend.opened(session, self)
         return session
@@ -467,12 +567,30 @@ class AgentRuntime:
             raise AgentScopeMismatchError(NOT_YOURS)
         return record
 
+    async def _session_tools(
+        self, store: AgentStore, session_id: str, definition: AgentDefinition, options: SessionOptions
+    ) -> SessionTools | None:
+        bound = await resolve(self.backend.resolve_tools, definition, options.context, inspecting=False)
+        if bound is None:
+            return None
+        return SessionTools(
+            session_id=session_id,
+            context=options.context,
+            bound=bound,
+            store=store,
+            redactor=self.backend.redactor,
+            on_retained=self.backend.on_retained_observation,
+        )
+
     async def _open_native(
-        self, definition: AgentDefinition, options: SessionOptions, record: SessionRecord
+        self, definition: AgentDefinition, options: SessionOptions, record: SessionRecord, tools: SessionTools | None
     ) -> DriverSession:
         driver = self.backend.driver(options.execution.driver)
+        offers = tools.bound.offers if tools is not None else ()
         try:
-            return await driver.open(SessionOpening(record.session_id, definition, options, record.driver_state))
+            return await driver.open(
+                SessionOpening(record.session_id, definition, options, record.driver_state, offers)
+            )
         except AgentRuntimeError:
             raise
         except Exception as error:
@@ -480,10 +598,13 @@ class AgentRuntime:
                 f"{driver.driver_id} could not open a session ({type(error).__name__})."
             ) from error
 
-    async def _close_native(self, driver_session: DriverSession) -> None:
+    async def _close_native(self, driver_session: DriverSession | None, tools: SessionTools | None) -> None:
         try:
             async with asyncio.timeout(self.backend.windows.cleanup_s):
-                await driver_session.close()
+                if tools is not None:
+                    await tools.close()
+                if driver_session is not None:
+                    await driver_session.close()
         except Exception as error:
             _log.warning("closing a native side that was not needed failed: %s", type(error).__name__)
 
@@ -494,16 +615,111 @@ class AgentRuntime:
             _log.warning("the record of a session that did not open stays: %s", error.error_code)
 
 
-def _captured(options: SessionOptions) -> SessionOptions:
-    """Options that nobody can change any more."""
+def _check_deletable(tx: AgentTx, session_id: str) -> None:
+    for call in tx.unresolved_tool_calls(session_id):
+        raise unresolved_error(call)
+
+
+def _delete(tx: AgentTx, session_id: str) -> None:
+    _check_deletable(tx, session_id)
+    tx.delete_session(session_id)
+
+
+def _settle(tx: AgentTx, runs: list[RunRecord], error: AgentRuntimeError, now_ms: int) -> None:
+    """Write what runs came to whose session cannot be opened: the unsent failed, of the others nobody knows."""
+    settle_unsendable(tx, [run for run in runs if run.phase == "admitted"], error, now_ms)
+    for run in runs:
+        current = tx.run(run.run_id)
+        if run.phase == "dispatched" and current is not None and current.phase == "dispatched":
+            settle_unknown(tx, current, now_ms)
+
+
+def _captured(options: SessionOptions | Mapping[str, Any]) -> SessionOptions:
+    """Options that nobody can change any more, also when they were made past validation."""
+    given = options.model_dump() if isinstance(options, SessionOptions) else options
     try:
-        config = freeze(options.execution.driver_config, "driver_config")
-    except NotJsonError as error:
-        raise AgentDriverConfigurationError(
-            f"The session options are not valid: {error}.", details={"field": "execution.driver_config"}
-        ) from None
-    execution = options.execution.model_copy(update={"driver_config": config})
-    return options.model_copy(update={"execution": execution})
+        return SessionOptions.model_validate(given)
+    except ValidationError as error:
+        raise configuration_error("session", error) from None
+
+
+def _at_root(options: SessionOptions, inspection: AgentInspection) -> SessionOptions:
+    if inspection.environment.root is None:
+        return options
+    environment = options.environment.model_copy(update={"path": inspection.environment.root})
+    return options.model_copy(update={"environment": environment})
+
+
+def _check_needs(options: SessionOptions, inspection: AgentInspection, tools: BoundTools | None) -> None:
+    """Refuse a binding that its harness cannot carry as it was asked for."""
+    capabilities, driver_id = inspection.capabilities, inspection.driver_id
+    if options.policy.approvals == "interactive":
+        approving = capabilities.get("run.approval")
+        if approving is None or approving.support == "unsupported":
+            raise AgentPolicyUnsupportedError(
+                f"{driver_id} cannot ask for approvals, so policy.approvals must be deny.",
+                details={"field": "policy.approvals"},
+            )
+    needed = list(options.required_capabilities)
+    if options.control_mode == "steerable":
+        needed.append(CapabilityRequirement(id="run.steer"))
+    if tools is not None:
+        needed.append(CapabilityRequirement(id=HOST_TOOLS))
+    check_capabilities(capabilities, strongest(needed), driver_id)
+
+
+def _inspection(
+    definition: AgentDefinition,
+    options: SessionOptions,
+    said: DriverInspection,
+    workspace: Workspace | None,
+    tools: BoundTools | None,
+    backend: LocalBackend,
+) -> AgentInspection:
+    limits = options.policy.limits
+    enforcement = {field: said.enforcement.get(field, UNKNOWN) for field in POLICY_FIELDS}
+    for name, value in limits.model_dump().items():
+        if value is not None:
+            ours = name in _ENFORCED_LIMITS
+            enforcement[f"limits.{name}"] = "runtime" if ours else said.enforcement.get(f"limits.{name}", UNKNOWN)
+    environment = InspectedEnvironment(
+        type=options.environment.type,
+        root=workspace.root if workspace is not None else None,
+        reference=options.environment.reference,
+    )
+    definition_digest = digest(definition.model_dump(mode="json"))
+    bound = {
+        "definition": definition_digest,
+        "options": options.model_dump(mode="json", exclude={"context", "metadata", "environment"}),
+        "environment": environment.model_dump(mode="json"),
+    }
+    if tools is not None:
+        bound["tools"] = tools.binding()
+    schema_digests = tools.schema_digests if tools is not None else {}
+    return AgentInspection(
+        driver_id=said.driver_id,
+        capabilities={
+            **said.capabilities,
+            "isolation.tenant": Capability(support="unsupported", reason="everything here runs as one person"),
+        },
+        enforcement=FrozenDict(enforcement),
+        prerequisites=said.prerequisites,
+        definition_digest=definition_digest,
+        execution_digest=digest(bound),
+        tools=tuple(
+            ToolInspection(name=name, schema_digest=each, native_name=said.native_tool_names.get(name, UNKNOWN))
+            for name, each in schema_digests.items()
+        ),
+        tools_fingerprint=tools.fingerprint if tools is not None else None,
+        configuration=FrozenDict(options.execution.model_dump(mode="json", include={"model", "reasoning"})),
+        environment=environment,
+        durability=backend.durability,
+        usage_coverage=said.usage_coverage,
+        replay=ReplayBounds(
+            event_buffer_bytes=min(limits.event_buffer_bytes, backend.max_session_journal_bytes),
+            session_journal_bytes=backend.max_session_journal_bytes,
+        ),
+    )
 
 
 def _scope_digest(context: TrustedContext) -> str:

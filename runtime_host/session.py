@@ -40,9 +40,11 @@ from runtime_host.errors import (
     StorageError,
 )
 from runtime_host.intake import Redactor
+from runtime_host.recovery import continuable
 from runtime_host.run import Ending, Run, RunSeat, Windows, make_journal
 from runtime_host.states import Operation, SessionState, SessionStep, Verdict, next_session_state, verdict
 from runtime_host.storage.base import AgentStore, AgentTx, ItemHead, RunRecord, SessionRecord
+from runtime_host.tools.calls import SessionTools
 
 _log = logging.getLogger("runtime_host.session")
 
@@ -64,10 +66,17 @@ class SessionReference(_Frozen):
 
 
 class UnresolvedEffect(_Frozen):
-    """Something outside of which it is not known whether it happened."""
+    """Something outside of which it is not known whether it happened.
+
+    Attributes:
+        id: of the run, or the original id of the call.
+        tool, run_id: of a call.
+    """
 
     kind: Literal["tool-result", "input", "upload", "creation", "cleanup"]
     id: str
+    tool: str | None = None
+    run_id: str | None = None
 
 
 class InspectedState(_Frozen):
@@ -122,6 +131,7 @@ class Session:
         inspection: AgentInspection,
         store: AgentStore,
         driver_session: DriverSession | None,
+        tools: SessionTools | None = None,
     ) -> None:
         self._home = home
         self._record = record
@@ -130,6 +140,7 @@ class Session:
         self.inspection = inspection
         self._store = store
         self._driver_session = driver_session
+        self._tools = tools
         self._state: SessionState = "opening"
         self._step("opened" if driver_session is not None else "open_failed")
         self._quarantined = driver_session is None
@@ -182,6 +193,11 @@ class Session:
             last = next(reversed(self._runs.values()), None)
             if last is not None and last.state == "unknown":
                 unresolved = (UnresolvedEffect(kind="input", id=last.run_id),)
+        if self._tools is not None:
+            unresolved += tuple(
+                UnresolvedEffect(kind="tool-result", id=call.call_id, tool=call.tool, run_id=call.run_id)
+                for call in self._tools.unresolved
+            )
         activity: Literal["idle", "admitting", "running", "unknown"] = "idle"
         if self._admitting is not None:
             activity = "admitting"
@@ -269,6 +285,8 @@ class Session:
         )
         judged = verdict("run", self._state)
         if judged == "do":
+            if self._tools is not None and self._tools.unresolved:
+                return await self._known_or_blocked(prepared, self._tools)
             return await self._reserve(prepared)
         if request_id is not None and judged in ("busy", "failed"):
             admitting = self._admitting
@@ -281,6 +299,26 @@ class Session:
             if known is not None and (known.run.phase != "admitted" or known.run.run_id in self._runs):
                 return self._known(known.run)
         raise self._refusal("run", judged)
+
+    async def reconcile(self) -> tuple[UnresolvedEffect, ...]:
+        """Find out what came of interrupted tools, from their source; executes and sends nothing that was before.
+
+        A run that waited for that goes on with the original results.
+
+        Returns:
+            what is still not known, and blocks the session.
+
+        Raises:
+            AgentClosedError: the session is not open.
+            StorageError: what was found out could not be kept.
+        """
+        if self._state not in ("ready", "running", "failed"):
+            raise self._refusal("run", "closed")
+        if self._tools is not None:
+            session_id = self.session_id
+            if not await self._tools.reconcile() and self._state == "ready":
+                self.take_unsent(await self._store.transact(lambda tx: continuable(tx, session_id)))
+        return tuple(effect for effect in self.inspect_state().unresolved_effects if effect.kind == "tool-result")
 
     async def cancel_active_run(self) -> None:
         """Stop the run that goes on, if one does; returns once it has ended.
@@ -365,6 +403,15 @@ class Session:
     def _step(self, step: SessionStep) -> None:
         self._state = next_session_state(self._state, step)
 
+    async def _known_or_blocked(self, prepared: Prepared, tools: SessionTools) -> Run:
+        """The run that a request already is; a new one is refused while something is unresolved."""
+        session_id = self.session_id
+        known = await self._store.read(lambda tx: find_repeated(tx, session_id=session_id, prepared=prepared))
+        if known is not None and known.run.phase != "admitted":
+            return self._known(known.run)
+        tools.check_resolved()
+        return await self._reserve(prepared)
+
     async def _reserve(self, prepared: Prepared) -> Run:
         # Before anything is awaited: of two calls at once the second finds the session taken.
         self._step("reserve")
@@ -417,6 +464,7 @@ class Session:
                 windows=self._home.windows,
                 journal_bytes=journal_bytes,
                 ended=self._run_ended,
+                tools=self._tools,
             )
         )
         if self._state == "destroying":
@@ -442,7 +490,8 @@ class Session:
                 _ = self._spawn(self._close_native())
 
     def _next_unsent(self) -> None:
-        if self._unsent and self._state == "ready":
+        blocked = self._tools is not None and self._tools.unresolved
+        if self._unsent and self._state == "ready" and not blocked:
             self._step("reserve")
             self._begin(self._unsent.popleft())
 
@@ -477,6 +526,11 @@ class Session:
         await self._store.transact(put)
 
     async def _close_native(self) -> None:
+        await self._close_driver()
+        if self._tools is not None:
+            await self._tools.close()
+
+    async def _close_driver(self) -> None:
         if self._driver_session is None:
             return
         task = self._spawn(_awaited(self._driver_session.close()))

@@ -177,9 +177,10 @@ class Transcript:
         self._doubtful = False
         self.truncated = False
 
-    def start_at(self, position: int) -> None:
-        """Where the first item goes. Before anything is taken."""
+    def start_at(self, position: int, made: int = 0) -> None:
+        """Where the first item goes, and how many the run has already. Before anything is taken."""
         self._next_position = position
+        self._made = made
 
     # ------------------------------------------------------------------------------------ folding
 

@@ -8,11 +8,14 @@ to the native side as it is or not at all; who a call acts for is said by the ho
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 from runtime_host.definitions import TrustedContext
 from runtime_host.frozen import Frozen
 from runtime_host.results import RunError, RunStatus
+
+HOST_TOOLS: Final = "tools.host"
+"""The capability of a harness that lets a model call tools of the application."""
 
 
 class ToolCall(NamedTuple):

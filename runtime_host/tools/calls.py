@@ -154,11 +154,13 @@ class SessionTools:
         """The channel of a run. `commit` does a change in a transaction and returns when it is durable."""
         return RunChannel(self, run_id, commit, earlier)
 
-    async def completed(self, completion: RunCompletion) -> None:
-        """Tell the owner how a run ended."""
+    def completed(self, completion: RunCompletion) -> None:
+        """Tell the owner how a run ended; nobody waits for what it does with that."""
         owner = self.bound.resolved.owner
         if owner is not None:
-            await self._hook("run_completed", owner.run_completed(completion))
+            completion = completion._replace(output_text=bound_text(completion.output_text, MAX_TOLD_BYTES))
+            # Kept by `_tasks`.
+            _ = self.spawn(self._hook("run_completed", owner.run_completed(completion)))
 
     async def reconcile(self) -> tuple[ToolCallRecord, ...]:
         """Find out what came of interrupted calls, from what is retained here or from the source; execute nothing.
@@ -250,7 +252,7 @@ class SessionTools:
         """
         key = call.run_id, call.call_id
         execution = self._running[key] = _Execution()
-        execution.whole = self._spawn(self._perform(call, record, commit, execution))
+        execution.whole = self.spawn(self._perform(call, record, commit, execution))
         try:
             return await asyncio.shield(execution.whole)
         except asyncio.CancelledError:
@@ -258,6 +260,16 @@ class SessionTools:
             if key in self._running:
                 self._unresolved[key] = record
             raise
+
+    async def take_back(self, beginning: "asyncio.Task[Any]", run_id: str, call_id: str) -> None:
+        """Undo the `executing` of a call that was stopped before it was executed: that is certain here."""
+
+        async def undo() -> None:
+            await asyncio.wait({beginning})
+            await self.store.transact(lambda tx: outbox.take_back(tx, run_id, call_id))
+
+        undoing = self.spawn(undo())
+        await asyncio.wait({undoing})
 
     async def _stop(self, execution: _Execution) -> None:
         """Let a tool come to its end for a moment, then cut it."""
@@ -306,7 +318,7 @@ class SessionTools:
         else:
             # Cannot be cut: it runs to its end, and its result is kept even when nobody waits any more.
             return await self._settled(call, _plain_call(tool, call, context))
-        execution.tool = self._spawn(work)
+        execution.tool = self.spawn(work)
         await asyncio.wait({execution.tool})
         if execution.tool.cancelled():
             raise _Unproven
@@ -417,7 +429,7 @@ class SessionTools:
         except Exception as error:
             _log.warning("the hook %s failed: %s", name, type(error).__name__)
 
-    def _spawn(self, work: "Coroutine[Any, Any, T]") -> "asyncio.Task[T]":
+    def spawn(self, work: "Coroutine[Any, Any, T]") -> "asyncio.Task[T]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._forget)
@@ -521,7 +533,13 @@ class RunChannel:
             outbox.ask(tx, fresh)
             return outbox.begin(tx, run_id, call_id)
 
-        if not await self._commit(begin):
+        beginning = tools.spawn(_awaited(self._commit(begin)))
+        try:
+            begun = await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            await tools.take_back(beginning, run_id, call_id)
+            raise
+        if not begun:
             raise unresolved_error(record)
         return await tools.perform(call, record, self._commit)
 
