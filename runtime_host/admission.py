@@ -6,14 +6,25 @@ in one transaction or not at all; one request id is one run, for ever; nothing i
 `dispatched` phase is not durable.
 """
 
+from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from runtime_host.canonical import NotJsonError, canonical_json, digest, freeze
-from runtime_host.capabilities import Capability
-from runtime_host.definitions import ExecutionBinding, ReasoningConfig, RunOptions
+from runtime_host.canonical import NotJsonError, canonical_json, digest
+from runtime_host.capabilities import Capability, CapabilityRequirement, Minimum, missing, strongest
+from runtime_host.definitions import (
+    InputPart,
+    JsonSchemaFormat,
+    ReasoningConfig,
+    RunInput,
+    RunOptions,
+    SessionOptions,
+    TextPart,
+    WorkspaceFilePart,
+)
 from runtime_host.errors import (
     AgentCapabilityUnsupportedError,
     AgentClosedError,
@@ -27,16 +38,39 @@ from runtime_host.storage.base import AgentTx, ItemRecord, RequestRecord, RunRec
 
 MAX_REQUESTS: Final = 1024
 MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
+PARTS_JOINT: Final = "\n\n"
+_PARTS: Final[TypeAdapter[tuple[InputPart, ...]]] = TypeAdapter(tuple[InputPart, ...])
 SEQUENCE_BLOCK: Final = 1 << 20
 """Event numbers reserved at a time: no number beyond the mark is published before the next mark is durable."""
 
 
 class Prepared(NamedTuple):
-    """A request, validated, copied and digested; nothing the caller changes later reaches it."""
+    """A request, validated, copied and digested; nothing the caller changes later reaches it.
+
+    Attributes:
+        text: the words of the input.
+        parts: as they came, when the input came in parts that are more than one text.
+    """
 
     text: str
     options: RunOptions
     digest: str
+    parts: tuple[InputPart, ...] = ()
+
+    @property
+    def files(self) -> tuple[WorkspaceFilePart, ...]:
+        return tuple(part for part in self.parts if isinstance(part, WorkspaceFilePart))
+
+    @property
+    def schema(self) -> JsonSchemaFormat | None:
+        """What the answer has to meet."""
+        wanted = self.options.response_format
+        return wanted if isinstance(wanted, JsonSchemaFormat) else None
+
+    def shown_text(self) -> str:
+        """The message as the transcript shows it."""
+        shown = [self.text] if self.text else []
+        return PARTS_JOINT.join((*shown, *(f"[{PurePath(file.path).name}]" for file in self.files)))
 
 
 class Admitted(NamedTuple):
@@ -51,21 +85,27 @@ class Repeated(NamedTuple):
     run: RunRecord
 
 
-def prepare(text: str, **options: Any) -> Prepared:
+def prepare(message: str | RunInput | Mapping[str, Any], **options: Any) -> Prepared:
     """Validate and digest a request.
 
     Raises:
         AgentDriverConfigurationError: no text, an option that is none, a value that is no JSON.
         AgentRecordTooLargeError: more than a record may hold.
     """
-    if not isinstance(text, str):
-        raise AgentDriverConfigurationError("The input must be text.", details={"field": "text"})
-    if not text.strip():
+    text, parts, metadata = _taken_apart(message)
+    if not text.strip() and not any(isinstance(part, WorkspaceFilePart) for part in parts):
         raise AgentDriverConfigurationError("There is no text to send.", details={"field": "text"})
+    given = options.get("metadata")
+    if given is None or isinstance(given, Mapping):
+        # What is said of this run wins over what came with the input, key by key.
+        options["metadata"] = {**metadata, **(given or {})}
     try:
-        checked = RunOptions.model_validate(options)
-        checked = checked.model_copy(update={"metadata": freeze(checked.metadata, "metadata")})
-        content = {"text": text, "options": checked.model_dump(mode="json", exclude={"request_id"})}
+        checked = RunOptions.model_validate(
+            {key: value.model_dump() if isinstance(value, BaseModel) else value for key, value in options.items()}
+        )
+        content: dict[str, Any] = {"text": text, "options": checked.content()}
+        if parts:
+            content["parts"] = [part.model_dump(mode="json") for part in parts]
         size_bytes = len(canonical_json(content))
         content_digest = digest(content)
     except ValidationError as error:
@@ -77,34 +117,55 @@ def prepare(text: str, **options: Any) -> Prepared:
             f"This message has {size_bytes / 1048576:.1f} MiB; one message may have {MAX_RECORD_BYTES // 1048576} MiB.",
             details={"size_bytes": size_bytes, "limit_bytes": MAX_RECORD_BYTES},
         )
-    return Prepared(text, checked, content_digest)
+    return Prepared(text, checked, content_digest, parts)
 
 
-def required_capabilities(prepared: Prepared, binding: ExecutionBinding) -> tuple[str, ...]:
-    """Capabilities that the options of a request need."""
-    needed: list[str] = []
-    options = prepared.options
-    if options.model is not None and options.model != binding.model:
-        needed.append("run.model_override")
-    if options.reasoning is not None and options.reasoning != binding.reasoning:
-        needed.append("run.reasoning_override")
-    return tuple(needed)
+def _taken_apart(
+    message: str | RunInput | Mapping[str, Any],
+) -> tuple[str, tuple[InputPart, ...], Mapping[str, Any]]:
+    if isinstance(message, str):
+        return message, (), {}
+    if not isinstance(message, RunInput | Mapping):
+        raise AgentDriverConfigurationError("The input must be text, or made of parts.", details={"field": "text"})
+    given = message.model_dump() if isinstance(message, RunInput) else message
+    try:
+        parted = RunInput.model_validate(given)
+    except ValidationError as error:
+        raise configuration_error("input", error) from None
+    text = PARTS_JOINT.join(part.text for part in parted.parts if isinstance(part, TextPart))
+    # One text is the same input whichever way it came.
+    alone = len(parted.parts) == 1 and isinstance(parted.parts[0], TextPart)
+    return text, () if alone else parted.parts, parted.metadata
 
 
-def check_capabilities(capabilities: dict[str, Capability], needed: tuple[str, ...], driver_id: str) -> None:
+def required_capabilities(prepared: Prepared, options: SessionOptions) -> dict[str, Minimum]:
+    """Capabilities that a request needs, in the strength that the session asks of them."""
+    needed: list[CapabilityRequirement] = []
+    chosen, binding = prepared.options, options.execution
+    if chosen.model is not None and chosen.model != binding.model:
+        needed.append(CapabilityRequirement(id="run.model_override"))
+    if chosen.reasoning is not None and chosen.reasoning != binding.reasoning:
+        needed.append(CapabilityRequirement(id="run.reasoning_override"))
+    if prepared.schema is not None:
+        needed.append(CapabilityRequirement(id="run.structured_output"))
+    if prepared.files:
+        needed.append(CapabilityRequirement(id="input.image"))
+    return strongest((*needed, *options.required_capabilities))
+
+
+def check_capabilities(capabilities: Mapping[str, Capability], needed: Mapping[str, Minimum], driver_id: str) -> None:
     """Refuse what the harness cannot do; a capability it does not name is one it does not have.
 
     Raises:
         AgentCapabilityUnsupportedError: the first that is missing.
     """
-    for name in needed:
-        capability = capabilities.get(name)
-        if capability is None or capability.support == "unsupported":
-            reason = f" {capability.reason}" if capability is not None and capability.reason else ""
-            raise AgentCapabilityUnsupportedError(
-                f"{driver_id} cannot do this: {name} is not supported.{reason}",
-                details={"capability": name, "driver": driver_id},
-            )
+    lacking = missing(capabilities, needed)
+    if lacking is not None:
+        name, why = lacking
+        raise AgentCapabilityUnsupportedError(
+            f"{driver_id} cannot do this: {why.rstrip('.')}.",
+            details={"capability": name, "minimum": needed[name], "driver": driver_id},
+        )
 
 
 def admit(tx: AgentTx, *, session_id: str, prepared: Prepared, run_id: str, now_ms: int) -> Admitted | Repeated:
@@ -137,17 +198,19 @@ def admit(tx: AgentTx, *, session_id: str, prepared: Prepared, run_id: str, now_
             position=position,
             kind="user",
             state="complete",
-            text=prepared.text,
+            text=prepared.shown_text(),
             created_ms=now_ms,
         )
     )
-    options = prepared.options.model_dump(mode="json", exclude={"request_id"})
+    said: dict[str, Any] = {"text": prepared.text, **prepared.options.content()}
+    if prepared.parts:
+        said["parts"] = [part.model_dump(mode="json") for part in prepared.parts]
     run = RunRecord(
         run_id=run_id,
         session_id=session_id,
         phase="admitted",
         created_ms=now_ms,
-        input={"item_id": item_id, "position": position, "text": prepared.text, **options},
+        input={"item_id": item_id, "position": position, **said},
     )
     tx.put_run(run)
     if request_id is not None:
@@ -203,6 +266,17 @@ def run_reasoning(run: RunRecord) -> ReasoningConfig | None:
     """The reasoning that the run was admitted with, if it named one."""
     stored = run.input.get("reasoning")
     return ReasoningConfig.model_validate(stored) if stored is not None else None
+
+
+def run_parts(run: RunRecord) -> tuple[InputPart, ...]:
+    """The parts that the run's input came in; none when it is plain text."""
+    return _PARTS.validate_python(run.input.get("parts", ()))
+
+
+def run_schema(run: RunRecord) -> JsonSchemaFormat | None:
+    """What the run's answer has to meet."""
+    stored = run.input.get("response_format")
+    return JsonSchemaFormat.model_validate(stored) if stored is not None else None
 
 
 def conflict(session_id: str, request_id: str) -> AgentRequestConflictError:

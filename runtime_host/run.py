@@ -19,22 +19,34 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import msgspec
 
 from runtime_host import outbox
-from runtime_host.admission import SEQUENCE_BLOCK, mark_dispatched, reserve_sequences, run_reasoning
+from runtime_host.abort import AbortSignal
+from runtime_host.admission import (
+    SEQUENCE_BLOCK,
+    mark_dispatched,
+    reserve_sequences,
+    run_parts,
+    run_reasoning,
+    run_schema,
+)
 from runtime_host.canonical import clean_text, freeze
-from runtime_host.definitions import ReasoningConfig, SessionOptions
+from runtime_host.capabilities import Support
+from runtime_host.definitions import ReasoningConfig, SessionOptions, WorkspaceFilePart
 from runtime_host.drivers.base import DriverRun, DriverSession, TranscriptMessage, Turn
 from runtime_host.errors import (
     AgentNativeExecutionError,
     AgentRuntimeError,
     AgentRunTimeoutError,
     AgentSessionRecoveryError,
+    AgentStructuredOutputError,
+    AgentWorkspaceError,
     StorageError,
 )
 from runtime_host.events import AgentEvent
 from runtime_host.intake import Intake, Redactor
 from runtime_host.journal import Journal, admitted_types
+from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.recovery import UNKNOWN_CODE, UNKNOWN_TERMINATION, take_up
-from runtime_host.results import AgentResult, DriverResult, RunError
+from runtime_host.results import AgentResult, Artifact, Bounded, DriverResult, RunError, bounded
 from runtime_host.states import (
     ENDED_RUN_STATES,
     RunState,
@@ -42,9 +54,11 @@ from runtime_host.states import (
     next_run_state,
 )
 from runtime_host.storage.base import AgentStore, AgentTx, ItemState, RunRecord
+from runtime_host.structured import judge, sentence
 from runtime_host.tools.base import RunCompletion
 from runtime_host.tools.calls import RunChannel, SessionTools
 from runtime_host.transcript import OpenItem, Transcript, bound_text, write_items
+from runtime_host.workspace import Workspace, inside, resolve_file
 
 _log = logging.getLogger("runtime_host.run")
 
@@ -89,6 +103,8 @@ class RunSeat(NamedTuple):
         reference: locator of the session, for errors.
         ended: called once, before the result can be had.
         tools: host tools of the session.
+        workspace: the folder that the session works in, held by this run.
+        structured_output: how the harness carries schemas.
     """
 
     session_id: str
@@ -102,6 +118,8 @@ class RunSeat(NamedTuple):
     journal_bytes: int
     ended: "Callable[[Run, Ending], None]"
     tools: SessionTools | None = None
+    workspace: Workspace | None = None
+    structured_output: Support = "unsupported"
 
 
 class _Outcome(NamedTuple):
@@ -129,6 +147,8 @@ class Run:
         self._result: AgentResult | None = None
         self._lost_because = ""
         self._drive: _Drive | None = None
+        self._withdrawn = False
+        self._forget_signals: list[Callable[[], None]] = []
 
     @classmethod
     def restored(cls, record: RunRecord, *, reference: dict[str, Any]) -> "Run":
@@ -219,11 +239,23 @@ class Run:
         """Drive the run. Called once, by its session."""
         self._drive = _Drive(self, seat)
         self._drive.begin()
+        if self._withdrawn:
+            self.ask_stop()
 
     def ask_stop(self) -> None:
         """As `cancel`, without waiting for the end."""
         if self._drive is not None:
             self._drive.ask_stop("cancelled")
+        self._withdrawn = True
+
+    def stop_with(self, signal: AbortSignal) -> None:
+        """Ask for the end when the signal is raised, as long as the run goes on."""
+        if not self.done:
+            self._forget_signals.append(signal.listen(self.ask_stop))
+
+    def put_back(self) -> None:
+        """It waited to be sent and its session was let go of."""
+        self._lose("The session was let go of before this message was sent. It is sent when the session is resumed.")
 
     async def store_retained(self) -> bool:
         """Store an outcome whose last transaction failed. Sends nothing; says whether it is durable now."""
@@ -238,11 +270,17 @@ class Run:
 
     def _settle(self, result: AgentResult) -> None:
         self._result = result
-        self._settled.set()
+        self._end()
 
     def _lose(self, sentence: str) -> None:
         self._lost_because = sentence
+        self._end()
+
+    def _end(self) -> None:
         self._settled.set()
+        for forget in self._forget_signals:
+            forget()
+        self._forget_signals.clear()
 
 
 class _Drive:
@@ -284,6 +322,8 @@ class _Drive:
         record = run._record
         self.model = str(record.input.get("model") or seat.options.execution.model)
         self.reasoning: ReasoningConfig | None = run_reasoning(record) or seat.options.execution.reasoning
+        self.parts = run_parts(record)
+        self.schema = run_schema(record)
 
         self._main: asyncio.Task[None] | None = None
 
@@ -389,6 +429,8 @@ class _Drive:
         return await self._observe(native)
 
     async def _start(self) -> DriverRun:
+        if self.parts:
+            await in_own_thread(self._check_files, "look at files")
         return await self.seat.driver_session.start(
             Turn(
                 run_id=self.run.run_id,
@@ -397,8 +439,19 @@ class _Drive:
                 reasoning=self.reasoning,
                 read_transcript=self._read_transcript,
                 tools=self._channel,
+                parts=self.parts,
+                response_format=self.schema,
+                metadata=freeze(self.run._record.input.get("metadata") or {}),
             )
         )
+
+    def _check_files(self) -> None:
+        """Refuse a file that became a way out of the workspace since it was admitted."""
+        for part in self.parts:
+            if isinstance(part, WorkspaceFilePart):
+                workspace = self.seat.workspace
+                if workspace is None or resolve_file(workspace, part.path, part.media_type).path != part.path:
+                    raise AgentWorkspaceError("A file of the message is another one now.", details={"path": part.path})
 
     async def _read_transcript(self) -> tuple[TranscriptMessage, ...]:
         session_id, end = self.seat.session_id, self._first_position
@@ -644,12 +697,18 @@ class _Drive:
         if outcome.step == "lose":
             await self._conclude_unknown(outcome)
             return
-        text, cut = self._output_text(outcome.result)
-        if cut and outcome.step == "complete":
+        whole = self._whole_text(outcome.result)
+        parsed: Any = None
+        if self.schema is not None and outcome.step == "complete" and not self._text_was_cut():
+            outcome, parsed = await self._judged(outcome, whole)
+        text = self._within_limit(whole)
+        cut = text != whole or self._text_was_cut()
+        rest = self._bounded(outcome.result, parsed)
+        if (cut or rest.cut) and outcome.step == "complete":
             outcome = outcome._replace(step="cut_short", finish_reason="runtime_limit")
         self.run._step(outcome.step)
         self.intake.end_items(_ITEM_END[self.run.state])
-        result = self._result(outcome, text)
+        result = self._result(outcome, text, rest)
         if result.error is not None:
             self.transcript.notice(result.error.message, state="failed", code=result.error.code)
         record = msgspec.structs.replace(
@@ -761,17 +820,73 @@ class _Drive:
         self.run._result = result
         return True
 
-    def _output_text(self, native: DriverResult | None) -> tuple[str, bool]:
-        """The run's answer within its limit, and whether something of it was cut."""
-        whole = self.seat.redactor.text(clean_text(native.output_text)) if native is not None else ""
-        whole = whole or self.transcript.reply_text()
-        limit_bytes = self.seat.options.policy.limits.output_bytes
-        if limit_bytes is None:
-            return whole, False
-        text = bound_text(whole, limit_bytes)
-        return text, text != whole or self.transcript.truncated
+    def _whole_text(self, native: DriverResult | None) -> str:
+        """The run's answer, masked, before any limit of the result."""
+        told = self.seat.redactor.text(clean_text(native.output_text)) if native is not None else ""
+        return told or self.transcript.reply_text()
 
-    def _result(self, outcome: _Outcome, text: str) -> AgentResult:
+    def _text_was_cut(self) -> bool:
+        """Whether what came of the answer is already less than what the harness said."""
+        return self.seat.options.policy.limits.output_bytes is not None and self.transcript.truncated
+
+    def _within_limit(self, whole: str) -> str:
+        limit_bytes = self.seat.options.policy.limits.output_bytes
+        return whole if limit_bytes is None else bound_text(whole, limit_bytes)
+
+    async def _judged(self, outcome: _Outcome, whole: str) -> tuple[_Outcome, Any]:
+        """The answer against its schema. One that does not fit fails the run, whatever the harness says."""
+        schema = self.schema
+        assert schema is not None
+        unwrap = self.seat.structured_output != "native"
+        judged = await in_own_thread(lambda: judge(whole, schema.json_schema, unwrap=unwrap), "judge answer")
+        if not judged.violations:
+            return outcome, judged.value
+        error = RunError(
+            code=AgentStructuredOutputError.code,
+            message=sentence(judged.violations, schema.name),
+            retryable=True,
+            details=freeze({"schema": schema.name, "violations": list(judged.violations[:5])}),
+        )
+        self.journal.append(
+            "diagnostic", freeze({"code": error.code, "level": "error", "message": self._masked(error).message})
+        )
+        return _Outcome("fail", outcome.result, error, "structured_output_invalid"), None
+
+    def _bounded(self, native: DriverResult | None, parsed: Any) -> Bounded:
+        """What a result has besides its text: masked, of this workspace only, within the limits."""
+        limits = self.seat.options.policy.limits
+        detail = native.native if native is not None else None
+        masked = self.seat.redactor.value(detail) if detail is not None else None
+        return bounded(
+            artifacts=self._artifacts(native.artifacts if native is not None else ()),
+            parsed=parsed,
+            native=None if masked is None else freeze({"driver": self.seat.driver_id, "sanitized": masked}),
+            output_bytes=limits.output_bytes,
+            artifact_bytes=limits.artifact_bytes,
+        )
+
+    def _artifacts(self, told: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+        kept: list[Artifact] = []
+        workspace = self.seat.workspace
+        for artifact in told:
+            masked = Artifact.model_validate(self.seat.redactor.value(artifact.model_dump()))
+            if masked.type == "workspace-change" and workspace is not None:
+                path = inside(workspace.root, masked.path or "")
+                if path is None:
+                    self.journal.append(
+                        "diagnostic",
+                        {
+                            "code": "FILE_CHANGE_OUTSIDE_WORKSPACE",
+                            "level": "warning",
+                            "message": "A change outside of the workspace was told of; it is not in the result.",
+                        },
+                    )
+                    continue
+                masked = masked.model_copy(update={"path": path})
+            kept.append(masked)
+        return tuple(kept)
+
+    def _result(self, outcome: _Outcome, text: str, rest: Bounded) -> AgentResult:
         native = outcome.result
         status = self.run.state
         if status not in ("completed", "failed", "cancelled", "incomplete"):
@@ -786,6 +901,10 @@ class _Drive:
             finish_reason=None if reason is None else self.seat.redactor.text(clean_text(reason)),
             error=None if outcome.error is None or status == "cancelled" else self._masked(outcome.error),
             configuration=self._configuration(),
+            output_parsed=rest.parsed,
+            artifacts=rest.artifacts,
+            enforcement={} if self.schema is None else {"structured_output": self.seat.structured_output},
+            native=rest.native,
         )
 
     def _masked(self, error: RunError) -> RunError:

@@ -10,14 +10,16 @@ import logging
 import time
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Protocol, Self
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
+from runtime_host.abort import AbortSignal
 from runtime_host.admission import (
+    Admitted,
     Prepared,
     Repeated,
     admit,
@@ -28,25 +30,41 @@ from runtime_host.admission import (
     required_capabilities,
 )
 from runtime_host.canonical import freeze
-from runtime_host.capabilities import AgentInspection
-from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
+from runtime_host.capabilities import AgentInspection, Support
+from runtime_host.definitions import (
+    AgentDefinition,
+    InputPart,
+    JsonSchemaFormat,
+    ReasoningConfig,
+    RunInput,
+    SessionOptions,
+    TextFormat,
+    WorkspaceFilePart,
+)
 from runtime_host.drivers.base import DriverSession
 from runtime_host.errors import (
+    AgentAbortedError,
     AgentBusyError,
     AgentClosedError,
     AgentRuntimeError,
     AgentScopeMismatchError,
     AgentSessionRecoveryError,
+    AgentWorkspaceError,
     StorageError,
 )
 from runtime_host.intake import Redactor
+from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.recovery import continuable
 from runtime_host.run import Ending, Run, RunSeat, Windows, make_journal
 from runtime_host.states import Operation, SessionState, SessionStep, Verdict, next_session_state, verdict
 from runtime_host.storage.base import AgentStore, AgentTx, ItemHead, RunRecord, SessionRecord
+from runtime_host.structured import check_schema
 from runtime_host.tools.calls import SessionTools
+from runtime_host.workspace import Lease, Workspace, WorkspaceLeases, check_unchanged, resolve_file
 
 _log = logging.getLogger("runtime_host.session")
+
+T = TypeVar("T")
 
 ITEM_PREVIEW_CHARS: Final = 4096
 
@@ -103,6 +121,12 @@ class SessionHome(Protocol):
         """Runs this process is responsible for; recovery leaves them alone."""
         ...
 
+    @property
+    def leases(self) -> WorkspaceLeases: ...
+    async def inspect(self, definition: AgentDefinition, options: SessionOptions) -> AgentInspection:
+        """What a binding would be; refuses one that is not carried. Without any effect."""
+        ...
+
     def left(self, session: "Session") -> None:
         """The session is no longer open here."""
         ...
@@ -116,6 +140,13 @@ class _Admitting(NamedTuple):
     request_id: str | None
     digest: str
     task: "asyncio.Task[Run]"
+    interrupt: "asyncio.Future[None]"
+
+
+class _Looked(NamedTuple):
+    """What the look before an admission found: the parts with the real paths of their files."""
+
+    parts: tuple[InputPart, ...]
 
 
 class Session:
@@ -132,6 +163,7 @@ class Session:
         store: AgentStore,
         driver_session: DriverSession | None,
         tools: SessionTools | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
         self._home = home
         self._record = record
@@ -141,6 +173,8 @@ class Session:
         self._store = store
         self._driver_session = driver_session
         self._tools = tools
+        self._workspace = workspace
+        self._leases: dict[str, Lease] = {}
         self._state: SessionState = "opening"
         self._step("opened" if driver_session is not None else "open_failed")
         self._quarantined = driver_session is None
@@ -260,44 +294,64 @@ class Session:
 
     async def run(
         self,
-        text: str,
+        message: str | RunInput | Mapping[str, Any],
         *,
         request_id: str | None = None,
         model: str | None = None,
-        reasoning: ReasoningConfig | None = None,
-        metadata: dict[str, Any] | None = None,
+        reasoning: ReasoningConfig | Mapping[str, Any] | None = None,
+        response_format: TextFormat | JsonSchemaFormat | Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        signal: AbortSignal | None = None,
     ) -> Run:
         """Take an input; returns once it is durable. A repeated request id gives the run it already is.
 
         Once accepted it goes on, also when the caller is cancelled while waiting here.
 
+        Args:
+            message: words, or parts.
+            request_id: makes a repeated call the same run.
+            model: of this run only.
+            reasoning: of this run only.
+            response_format: a schema that the answer has to meet; it is checked here in any case.
+            metadata: kept with the run.
+            signal: raised before the input is durable, nothing is sent; raised later, the run is stopped.
+
         Raises:
-            AgentBusyError: a run goes on.
+            AgentBusyError: a run goes on, here or in the same folder.
             AgentRequestConflictError: the request id stands for another input.
             AgentRequestLedgerFullError, AgentRecordTooLargeError, AgentDriverConfigurationError,
-            AgentCapabilityUnsupportedError, AgentSessionRecoveryError, AgentClosedError, StorageError:
+            AgentCapabilityUnsupportedError, AgentStructuredOutputError, AgentWorkspaceError,
+            AgentSessionRecoveryError, AgentClosedError, AgentAbortedError, StorageError:
                 nothing was sent.
         """
-        prepared = prepare(text, request_id=request_id, model=model, reasoning=reasoning, metadata=metadata or {})
-        binding = self.options.execution
+        if signal is not None:
+            signal.check()
+        prepared = prepare(
+            message,
+            request_id=request_id,
+            model=model,
+            reasoning=reasoning,
+            response_format=response_format,
+            metadata=metadata,
+        )
         check_capabilities(
-            self.inspection.capabilities, required_capabilities(prepared, binding), self.inspection.driver_id
+            self.inspection.capabilities, required_capabilities(prepared, self.options), self.inspection.driver_id
         )
         judged = verdict("run", self._state)
         if judged == "do":
             if self._tools is not None and self._tools.unresolved:
-                return await self._known_or_blocked(prepared, self._tools)
-            return await self._reserve(prepared)
+                return await self._known_or_blocked(prepared, self._tools, signal)
+            return await self._reserve(prepared, signal)
         if request_id is not None and judged in ("busy", "failed"):
             admitting = self._admitting
             if admitting is not None and admitting.request_id == request_id:
                 if admitting.digest != prepared.digest:
                     raise conflict(self.session_id, request_id)
-                return await asyncio.shield(admitting.task)
+                return _heard(await asyncio.shield(admitting.task), signal)
             session_id = self.session_id
             known = await self._store.read(lambda tx: find_repeated(tx, session_id=session_id, prepared=prepared))
             if known is not None and (known.run.phase != "admitted" or known.run.run_id in self._runs):
-                return self._known(known.run)
+                return _heard(self._known(known.run), signal)
         raise self._refusal("run", judged)
 
     async def reconcile(self) -> tuple[UnresolvedEffect, ...]:
@@ -326,6 +380,10 @@ class Session:
         Raises:
             AgentSessionRecoveryError: the native side did not confirm its end.
         """
+        admitting = self._admitting
+        if admitting is not None:
+            _interrupt(admitting.interrupt, AgentAbortedError("The message was withdrawn before it was sent."))
+            await asyncio.wait({admitting.task})
         if self._active is not None:
             await self._active.cancel()
 
@@ -370,6 +428,8 @@ class Session:
     async def _destroy(self) -> None:
         self._step("destroy")
         if self._admitting is not None:
+            closed = AgentClosedError("The session was let go of before the message was sent.")
+            _interrupt(self._admitting.interrupt, closed)
             await asyncio.wait({self._admitting.task})
         active = self._active
         if active is not None:
@@ -380,6 +440,7 @@ class Session:
                 pass
         for record in self._unsent:
             self._home.live_runs.discard(record.run_id)
+            self._runs[record.run_id].put_back()
         self._unsent.clear()
         await self._close_native()
         self._step("destroyed")
@@ -391,6 +452,8 @@ class Session:
         """Dispatch runs that were admitted and never sent, one after the other."""
         self._home.live_runs.update(record.run_id for record in records)
         self._unsent.extend(records)
+        for record in records:
+            self._handle(record)
         self._next_unsent()
 
     def mark_deleted(self) -> None:
@@ -403,55 +466,167 @@ class Session:
     def _step(self, step: SessionStep) -> None:
         self._state = next_session_state(self._state, step)
 
-    async def _known_or_blocked(self, prepared: Prepared, tools: SessionTools) -> Run:
+    async def _known_or_blocked(self, prepared: Prepared, tools: SessionTools, signal: AbortSignal | None) -> Run:
         """The run that a request already is; a new one is refused while something is unresolved."""
         session_id = self.session_id
         known = await self._store.read(lambda tx: find_repeated(tx, session_id=session_id, prepared=prepared))
         if known is not None and known.run.phase != "admitted":
-            return self._known(known.run)
+            return _heard(self._known(known.run), signal)
         tools.check_resolved()
-        return await self._reserve(prepared)
+        return await self._reserve(prepared, signal)
 
-    async def _reserve(self, prepared: Prepared) -> Run:
+    async def _reserve(self, prepared: Prepared, signal: AbortSignal | None) -> Run:
         # Before anything is awaited: of two calls at once the second finds the session taken.
         self._step("reserve")
-        task = self._spawn(self._admit(prepared))
-        self._admitting = _Admitting(prepared.options.request_id, prepared.digest, task)
+        interrupt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = self._spawn(self._admit(prepared, signal, interrupt))
+        self._admitting = _Admitting(prepared.options.request_id, prepared.digest, task, interrupt)
         return await asyncio.shield(task)
 
-    async def _admit(self, prepared: Prepared) -> Run:
+    async def _admit(self, prepared: Prepared, signal: AbortSignal | None, interrupt: "asyncio.Future[None]") -> Run:
         run_id = f"run_{uuid.uuid4().hex}"
         session_id = self.session_id
         now_ms = time.time_ns() // 1_000_000
         live = self._home.live_runs
+        forget = _nothing
+        if signal is not None:
+            heard = signal
+            forget = heard.listen(lambda: _interrupt(interrupt, heard.reason))
         live.add(run_id)
         try:
-            admitted = await self._store.transact(
-                lambda tx: admit(tx, session_id=session_id, prepared=prepared, run_id=run_id, now_ms=now_ms)
-            )
+            known = await self._look_up(prepared, interrupt)
+            if known is not None:
+                admitted: Admitted | Repeated = known
+            else:
+                self._take_lease(run_id)
+                looked = await self._look(prepared, interrupt)
+                if interrupt.done():
+                    interrupt.result()
+                admitted = await self._store.transact(
+                    lambda tx: admit(
+                        tx,
+                        session_id=session_id,
+                        prepared=prepared._replace(parts=looked.parts),
+                        run_id=run_id,
+                        now_ms=now_ms,
+                    )
+                )
         except BaseException:
             live.discard(run_id)
+            self._give_back(run_id)
             self._step("release")
             raise
         finally:
+            forget()
             self._admitting = None
+            if interrupt.done():
+                # Looked at, so that nobody is told of a failure that nobody waited for.
+                interrupt.exception()
         run = admitted.run
         if isinstance(admitted, Repeated):
             live.discard(run_id)
             if run.phase != "admitted" or run.run_id in live:
+                self._give_back(run_id)
                 self._step("release")
-                return self._known(run)
+                return _heard(self._known(run), signal)
             # The commit of the first call was made and its answer lost: the input was never sent.
             live.add(run.run_id)
-        return self._begin(run)
+            try:
+                self._give_back(run_id)
+                self._take_lease(run.run_id)
+            except AgentBusyError:
+                live.discard(run.run_id)
+                self._step("release")
+                raise
+        begun = self._begin(run)
+        if interrupt.done():
+            # Withdrawn while it was being written: it is there, and nothing of it is sent.
+            begun.ask_stop()
+        return _heard(begun, signal)
+
+    async def _look_up(self, prepared: Prepared, interrupt: "asyncio.Future[None]") -> Repeated | None:
+        """The run that a request already is, where looking further could refuse it by now."""
+        if prepared.options.request_id is None or not self._looks_at_something(prepared):
+            return None
+        session_id = self.session_id
+        return await self._unless(
+            interrupt, self._store.read(lambda tx: find_repeated(tx, session_id=session_id, prepared=prepared))
+        )
+
+    def _looks_at_something(self, prepared: Prepared) -> bool:
+        return self._workspace is not None or bool(prepared.files) or self._deviates(prepared) or bool(prepared.schema)
+
+    def _deviates(self, prepared: Prepared) -> bool:
+        chosen, bound = prepared.options, self.options.execution
+        return (chosen.model or bound.model) != bound.model or (chosen.reasoning or bound.reasoning) != bound.reasoning
+
+    async def _look(self, prepared: Prepared, interrupt: "asyncio.Future[None]") -> _Looked:
+        """Read what an admission depends on: schema, folder, files, and what the harness says of another model.
+
+        Changes nothing, so it may be given up at any moment, also when what is read never answers.
+        """
+        if not self._looks_at_something(prepared):
+            return _Looked(prepared.parts)
+        looked = await self._unless(interrupt, in_own_thread(lambda: self._look_at_files(prepared), "look at input"))
+        if self._deviates(prepared):
+            chosen = prepared.options
+            execution = self.options.execution.model_copy(
+                update={
+                    "model": chosen.model or self.options.execution.model,
+                    "reasoning": chosen.reasoning or self.options.execution.reasoning,
+                }
+            )
+            options = self.options.model_copy(update={"execution": execution})
+            inspection = await self._unless(interrupt, self._home.inspect(self.definition, options))
+            check_capabilities(
+                inspection.capabilities, required_capabilities(prepared, self.options), inspection.driver_id
+            )
+        return looked
+
+    def _look_at_files(self, prepared: Prepared) -> _Looked:
+        if prepared.schema is not None:
+            check_schema(prepared.schema.json_schema, prepared.schema.name)
+        workspace = self._workspace
+        if workspace is None:
+            if prepared.files:
+                raise AgentWorkspaceError("This session has no folder, so an input cannot bring a file of one.")
+            return _Looked(prepared.parts)
+        check_unchanged(workspace)
+        parts: list[InputPart] = []
+        for part in prepared.parts:
+            if isinstance(part, WorkspaceFilePart):
+                found = resolve_file(workspace, part.path, part.media_type)
+                parts.append(WorkspaceFilePart(path=found.path, media_type=found.media_type))
+            else:
+                parts.append(part)
+        return _Looked(tuple(parts))
+
+    async def _unless(self, interrupt: "asyncio.Future[None]", work: Coroutine[Any, Any, T]) -> T:
+        """The result of a read; what interrupts the admission ends the waiting at once."""
+        task = self._spawn(work)
+        either: set[asyncio.Future[Any]] = {task, interrupt}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if interrupt.done():
+            task.cancel()
+            interrupt.result()
+        result: T = task.result()
+        return result
+
+    def _take_lease(self, run_id: str) -> None:
+        if self._workspace is not None:
+            self._leases[run_id] = self._home.leases.take(self._workspace, run_id)
+
+    def _give_back(self, run_id: str) -> None:
+        lease = self._leases.pop(run_id, None)
+        if lease is not None:
+            self._home.leases.release(lease)
 
     def _begin(self, record: RunRecord) -> Run:
         driver_session = self._driver_session
         if driver_session is None:
             raise AssertionError("a session without a native side takes no input")
         journal_bytes = self._home.max_session_journal_bytes
-        run = Run(record, reference=self._locator(), journal=make_journal(record, self.options, journal_bytes))
-        self._active = self._runs[record.run_id] = run
+        run = self._active = self._handle(record)
         run.begin(
             RunSeat(
                 session_id=self.session_id,
@@ -465,6 +640,8 @@ class Session:
                 journal_bytes=journal_bytes,
                 ended=self._run_ended,
                 tools=self._tools,
+                workspace=self._workspace,
+                structured_output=self._structured_output(),
             )
         )
         if self._state == "destroying":
@@ -472,8 +649,24 @@ class Session:
             run.ask_stop()
         return run
 
+    def _handle(self, record: RunRecord) -> Run:
+        """The handle of a run that is driven here, or waits to be."""
+        run = self._runs.get(record.run_id)
+        if run is None:
+            journal = make_journal(record, self.options, self._home.max_session_journal_bytes)
+            run = self._runs[record.run_id] = Run(record, reference=self._locator(), journal=journal)
+        return run
+
+    def _structured_output(self) -> Support:
+        capability = self.inspection.capabilities.get("run.structured_output")
+        return capability.support if capability is not None else "unsupported"
+
     def _run_ended(self, run: Run, ending: Ending) -> None:
         self._active = None
+        if ending in ("durable", "not_stored"):
+            self._give_back(run.run_id)
+        elif (lease := self._leases.pop(run.run_id, None)) is not None:
+            self._home.leases.quarantine(lease)
         if ending == "durable":
             self._home.live_runs.discard(run.run_id)
             self._step("run_ended")
@@ -492,12 +685,18 @@ class Session:
     def _next_unsent(self) -> None:
         blocked = self._tools is not None and self._tools.unresolved
         if self._unsent and self._state == "ready" and not blocked:
+            try:
+                self._take_lease(self._unsent[0].run_id)
+            except AgentBusyError:
+                # Acknowledged once, so it is sent once: when the folder is free.
+                self._home.leases.when_released(self._next_unsent)
+                return
             self._step("reserve")
             self._begin(self._unsent.popleft())
 
     def _expire_journals(self) -> None:
         """Keep the journals of ended runs within the session's bound, oldest out first."""
-        ended = [run for run in self._runs.values() if run is not self._active]
+        ended = [run for run in self._runs.values() if run.done]
         total = sum(run.journal.statistics().retained_bytes for run in ended)
         for run in ended[:-1]:
             if total <= self._home.max_session_journal_bytes:
@@ -579,6 +778,22 @@ class Session:
         if not task.cancelled():
             # Fetched here, because the caller may have been cancelled.
             task.exception()
+
+
+def _interrupt(interrupt: "asyncio.Future[None]", reason: BaseException | None) -> None:
+    if not interrupt.done():
+        interrupt.set_exception(reason or AgentAbortedError("The message was withdrawn before it was sent."))
+
+
+def _heard(run: Run, signal: AbortSignal | None) -> Run:
+    """The run, stopped when the caller raises its signal."""
+    if signal is not None:
+        run.stop_with(signal)
+    return run
+
+
+def _nothing() -> None:
+    return
 
 
 async def _awaited(work: Awaitable[None]) -> None:

@@ -119,6 +119,16 @@ def resolve_file(workspace: Workspace, path: str, media_type: str | None) -> Wor
     return WorkspaceFile(real, known)
 
 
+def inside(root: str, path: str) -> str | None:
+    """`path` relative to `root`, by its name alone; None when it leads elsewhere."""
+    if "\0" in path:
+        return None
+    whole = os.path.normpath(os.path.join(root, path))
+    if whole == root or os.path.commonpath((whole, root)) != root:
+        return None
+    return os.path.relpath(whole, root)
+
+
 class Lease(NamedTuple):
     """A folder that one run works in."""
 

@@ -1,3 +1,4 @@
+import re
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from runtime_host.admission import (
     prepare,
     required_capabilities,
 )
-from runtime_host.capabilities import Capability
-from runtime_host.definitions import ExecutionBinding, ReasoningConfig
+from runtime_host.capabilities import Capability, CapabilityRequirement, strongest
+from runtime_host.definitions import ReasoningConfig
 from runtime_host.errors import (
     AgentCapabilityUnsupportedError,
     AgentClosedError,
@@ -26,6 +27,7 @@ from runtime_host.errors import (
 )
 from runtime_host.storage.base import AgentTx, SessionRecord
 from runtime_host.storage.memory import MemoryAgentStore
+from tests.unit.runtime_host.stage import session_options
 
 
 async def store_with(*sessions: str) -> MemoryAgentStore:
@@ -138,6 +140,20 @@ async def test_a_deleted_session_takes_nothing() -> None:
         ("x", {"metadata": {"a": b"bytes"}}),
         ("x", {"reasoning": {"effort": "colossal"}}),
         ("x", {"no_such_option": 1}),
+        ("x", {"metadata": [1]}),
+        ("x", {"response_format": {"type": "yaml"}}),
+        ("x", {"response_format": {"type": "json_schema"}}),
+        ("x", {"response_format": {"type": "json_schema", "schema": []}}),
+        ("x", {"response_format": {"type": "json_schema", "schema": {}, "name": " "}}),
+        ("x", {"response_format": {"type": "json_schema", "schema": {}, "strict": "yes"}}),
+        ("x", {"response_format": {"type": "json_schema", "schema": {"a": float("inf")}}}),
+        ({"parts": []}, {}),
+        ({"parts": [{"type": "text", "text": " "}]}, {}),
+        ({"parts": [{"type": "audio", "path": "a.mp3"}]}, {}),
+        ({"parts": [{"type": "workspace-file", "path": " "}]}, {}),
+        ({"parts": [{"type": "workspace-file", "path": "a", "media_type": "text/plain"}]}, {}),
+        ({"parts": [{"type": "text", "text": "x"}], "more": 1}, {}),
+        ({"parts": [{"type": "text", "text": "x"}], "metadata": {"a": b"x"}}, {}),
     ],
     ids=repr,
 )
@@ -161,18 +177,74 @@ def test_what_the_caller_changes_later_is_not_in_the_request() -> None:
     assert prepared.digest == prepare("x", metadata={"a": {"b": [1]}}).digest
 
 
-def test_overrides_need_what_the_harness_must_have() -> None:
-    binding = ExecutionBinding(driver="d", connector="c", model="m")
-    assert required_capabilities(prepare("x", model="m"), binding) == ()
-    needed = required_capabilities(prepare("x", model="n", reasoning=ReasoningConfig(effort="low")), binding)
-    assert needed == ("run.model_override", "run.reasoning_override")
-    native = {"run.model_override": Capability(support="emulated")}
-    with pytest.raises(AgentCapabilityUnsupportedError, match=r"run\.reasoning_override"):
-        check_capabilities(native, needed, "d")
-    check_capabilities({name: Capability(support="native") for name in needed}, needed, "d")
-    unsupported = {"run.model_override": Capability(support="unsupported", reason="The model is fixed.")}
-    with pytest.raises(AgentCapabilityUnsupportedError, match="The model is fixed"):
-        check_capabilities(unsupported, ("run.model_override",), "d")
+def test_what_a_run_uses_is_required_by_itself() -> None:
+    options = session_options(model="m")
+    assert required_capabilities(prepare("x", model="m", response_format={"type": "text"}), options) == {}
+    needed = required_capabilities(
+        prepare(
+            {"parts": [{"type": "text", "text": "x"}, {"type": "workspace-file", "path": "a.png"}]},
+            model="n",
+            reasoning=ReasoningConfig(effort="low"),
+            response_format={"type": "json_schema", "schema": {"type": "object"}},
+        ),
+        options,
+    )
+    names = ("run.model_override", "run.reasoning_override", "run.structured_output", "input.image")
+    assert needed == dict.fromkeys(names, "emulated")
+    for name in names:
+        others = {other: Capability(support="native") for other in names if other != name}
+        with pytest.raises(AgentCapabilityUnsupportedError, match=re.escape(name)):
+            check_capabilities(others, needed, "d")
+    check_capabilities({name: Capability(support="emulated") for name in names}, needed, "d")
+    unsupported = {"run.model_override": Capability(support="unsupported", reason="the model is fixed")}
+    with pytest.raises(AgentCapabilityUnsupportedError, match="the model is fixed"):
+        check_capabilities(unsupported, {"run.model_override": "emulated"}, "d")
+
+
+def test_of_two_requirements_the_stronger_holds_whoever_made_it() -> None:
+    asked = (CapabilityRequirement(id="run.model_override", minimum="native"), CapabilityRequirement(id="mine"))
+    options = session_options(model="m").model_copy(update={"required_capabilities": asked})
+    needed = required_capabilities(prepare("x", model="n"), options)
+    assert needed == {"run.model_override": "native", "mine": "emulated"}
+    assert strongest((*asked, *(CapabilityRequirement(id=one.id) for one in asked))) == needed
+    able = {name: Capability(support="native") for name in needed}
+    check_capabilities(able, needed, "d")
+    with pytest.raises(AgentCapabilityUnsupportedError, match="only emulated"):
+        check_capabilities({**able, "run.model_override": Capability(support="emulated")}, needed, "d")
+    # To be emulated is enough where nothing stronger was asked for.
+    check_capabilities({**able, "mine": Capability(support="emulated")}, needed, "d")
+
+
+def test_an_input_in_parts_is_the_words_it_holds_and_keeps_its_files() -> None:
+    parts: list[dict[str, Any]] = [
+        {"type": "text", "text": "Look."},
+        {"type": "workspace-file", "path": "pics/a.png"},
+        {"type": "text", "text": "What is it?"},
+    ]
+    prepared = prepare({"parts": parts})
+    parts[1]["path"] = "b.png"
+    assert prepared.text == "Look.\n\nWhat is it?"
+    assert [file.path for file in prepared.files] == ["pics/a.png"]
+    assert prepared.shown_text() == "Look.\n\nWhat is it?\n\n[a.png]"
+    assert prepare({"parts": parts[1:2]}).shown_text() == "[b.png]"
+    # One text is one input, however it is wrapped; a text in two parts is another.
+    assert prepare({"parts": parts[:1]}).digest == prepare("Look.").digest
+    assert prepare({"parts": [parts[0], parts[2]]}).digest != prepare("Look.\n\nWhat is it?").digest
+
+
+def test_what_is_said_of_the_run_wins_over_what_came_with_the_input() -> None:
+    message = {"parts": [{"type": "text", "text": "x"}], "metadata": {"a": 1, "b": 1}}
+    assert prepare(message, metadata={"b": 2, "c": 2}).options.metadata == {"a": 1, "b": 2, "c": 2}
+    assert prepare(message).options.metadata == {"a": 1, "b": 1}
+
+
+def test_another_schema_is_another_input_and_plain_text_is_the_usual_one() -> None:
+    def of(schema: dict[str, Any]) -> str:
+        return prepare("x", response_format={"type": "json_schema", "schema": schema}).digest
+
+    assert prepare("x", response_format={"type": "text"}).digest == prepare("x").digest
+    assert of({"type": "object"}) != of({"type": "array"})
+    assert of({"type": "object", "title": "t"}) == of({"title": "t", "type": "object"})
 
 
 async def test_only_an_admitted_run_becomes_dispatched() -> None:
