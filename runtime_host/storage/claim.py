@@ -104,10 +104,12 @@ class Claim:
 
 
 def _file_id(path: str | Path) -> tuple[int, int] | None:
-    with contextlib.suppress(FileNotFoundError):
+    # Part of every commit: no context manager, no object but the answer.
+    try:
         status = os.stat(path)
-        return status.st_dev, status.st_ino
-    return None
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _make_private(folder: Path) -> None:

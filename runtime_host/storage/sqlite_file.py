@@ -273,6 +273,15 @@ class SqliteFile(Generic[TxT]):
         answers: list[_Answer] = []
         erases = False
         db.execute("BEGIN IMMEDIATE")
+        if len(jobs) == 1:
+            # Alone it needs no savepoint: what undoes it undoes the transaction.
+            tx = self._tx(db)
+            answers.append(self._attempt(jobs[0], tx))
+            if answers[0].error is not None:
+                db.execute("ROLLBACK")
+                return answers
+            erases = tx.erases
+            jobs = []
         for job in jobs:
             tx = self._tx(db)
             db.execute("SAVEPOINT job")
@@ -314,6 +323,10 @@ class SqliteFile(Generic[TxT]):
 
 def _deliver(answers: list[_Answer]) -> None:
     """Hand each answer to the loop that waits for it, waking every loop once."""
+    if len(answers) == 1:
+        with contextlib.suppress(RuntimeError):
+            answers[0].job.loop.call_soon_threadsafe(_settle, answers)
+        return
     for loop in {answer.job.loop for answer in answers}:
         with contextlib.suppress(RuntimeError):  # a closed loop: nobody waits there any more
             loop.call_soon_threadsafe(_settle, [answer for answer in answers if answer.job.loop is loop])
