@@ -27,6 +27,7 @@ TOOL_MARKUP = '<tool_call>{"name": "shell", "arguments": {"command": "rm -rf /"}
 HUGE_CHARS = 6 * 1024 * 1024
 KNOWN_FIELDS = {
     "model", "messages", "stream", "stream_options", "reasoning_effort", "max_tokens", "temperature", "top_p",
+    "tools",
 }  # fmt: skip
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
@@ -193,6 +194,18 @@ class Answer:
                 "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
             }
         )
+
+    def results(self) -> list[dict[str, Any]]:
+        """Results of tools in the request, newest last."""
+        return [message for message in self.request.json()["messages"] if message["role"] == "tool"]
+
+    async def call(self, call_id: str, name: str, arguments: str, index: int = 0) -> None:
+        """Ask for a tool, the arguments in two pieces, as providers send them."""
+        middle = len(arguments) // 2
+        opening = {"index": index, "id": call_id, "type": "function"}
+        await self.delta(tool_calls=[{**opening, "function": {"name": name, "arguments": ""}}])
+        for piece in (arguments[:middle], arguments[middle:]):
+            await self.delta(tool_calls=[{"index": index, "function": {"arguments": piece}}])
 
     async def text(self, text: str) -> None:
         for word in _words(text):
@@ -525,6 +538,190 @@ async def tool_call(answer: Answer) -> None:
     await answer.finish("tool_calls")
 
 
+def _first_tool(answer: Answer) -> str:
+    tools = answer.request.json().get("tools") or [{"function": {"name": "look"}}]
+    name: str = tools[0]["function"]["name"]
+    return name
+
+
+async def _report(answer: Answer) -> None:
+    """The final reply: what the newest results say."""
+    await answer.text("It says: " + " and ".join(str(result["content"]) for result in answer.results()))
+    await answer.finish()
+
+
+@behaviour("tool-single")
+async def tool_single(answer: Answer) -> None:
+    """Asks for the first tool offered, then tells what it said."""
+    answer.start_stream()
+    if answer.results():
+        await _report(answer)
+        return
+    await answer.call("call_a", _first_tool(answer), '{"city": "Paris"}')
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-parallel")
+async def tool_parallel(answer: Answer) -> None:
+    """Asks for two calls at once, their pieces mixed."""
+    answer.start_stream()
+    if answer.results():
+        await _report(answer)
+        return
+    name = _first_tool(answer)
+    for index, call_id in enumerate(("call_a", "call_b")):
+        await answer.delta(tool_calls=[{"index": index, "id": call_id, "function": {"name": name, "arguments": ""}}])
+    for piece_a, piece_b in (('{"city": ', '{"ci'), ('"Paris"}', 'ty": "Rome"}')):
+        await answer.delta(
+            tool_calls=[
+                {"index": 0, "function": {"arguments": piece_a}},
+                {"index": 1, "function": {"arguments": piece_b}},
+            ]
+        )
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-after-text")
+async def tool_after_text(answer: Answer) -> None:
+    """Says something first, and ends the reply as if it asked for nothing."""
+    answer.start_stream()
+    if answer.results():
+        await _report(answer)
+        return
+    await answer.text("Let me look.")
+    await answer.call("call_a", _first_tool(answer), '{"city": "Paris"}')
+    await answer.finish("stop")
+
+
+@behaviour("tool-two-rounds")
+async def tool_two_rounds(answer: Answer) -> None:
+    answer.start_stream()
+    done = len(answer.results())
+    if done == 2:
+        await _report(answer)
+        return
+    await answer.text(f"Step {done + 1}.")
+    await answer.call(f"call_{done}", _first_tool(answer), json.dumps({"city": ("Paris", "Rome")[done]}))
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-malformed")
+async def tool_malformed(answer: Answer) -> None:
+    """Breaks the arguments off."""
+    answer.start_stream()
+    if answer.results():
+        await _report(answer)
+        return
+    await answer.call("call_a", _first_tool(answer), '{"city": "Par')
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-misfit")
+async def tool_misfit(answer: Answer) -> None:
+    """Arguments that are JSON and do not fit the schema."""
+    answer.start_stream()
+    if answer.results():
+        await _report(answer)
+        return
+    await answer.call("call_a", _first_tool(answer), '{"city": 7}')
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-unknown")
+async def tool_unknown(answer: Answer) -> None:
+    answer.start_stream()
+    if answer.results():
+        await _report(answer)
+        return
+    await answer.call("call_a", "shell", '{"command": "rm -rf /"}')
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-repeated")
+async def tool_repeated(answer: Answer) -> None:
+    """Asks for the same call under the same id in a second reply."""
+    answer.start_stream()
+    if len(answer.results()) == 2:
+        await _report(answer)
+        return
+    await answer.call("call_a", _first_tool(answer), '{"city": "Paris"}')
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-repeated-other")
+async def tool_repeated_other(answer: Answer) -> None:
+    """Uses an id of the first reply for another call in the second."""
+    answer.start_stream()
+    done = len(answer.results())
+    if done == 2:
+        await _report(answer)
+        return
+    await answer.call("call_a", _first_tool(answer), json.dumps({"city": ("Paris", "Rome")[done]}))
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-one-id")
+async def tool_one_id(answer: Answer) -> None:
+    """Two different calls under one id in one reply."""
+    answer.start_stream()
+    name = _first_tool(answer)
+    await answer.call("call_a", name, '{"city": "Paris"}')
+    await answer.call("call_a", name, '{"city": "Rome"}', index=1)
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-no-id")
+async def tool_no_id(answer: Answer) -> None:
+    """Gives calls neither id nor index, and arguments as an object, as some servers do."""
+    answer.start_stream()
+    if answer.results():
+        await _report(answer)
+        return
+    for city in ("Paris", "Rome"):
+        call = {"function": {"name": _first_tool(answer), "arguments": {"city": city}}}
+        await answer.delta(tool_calls=[call])
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-cut")
+async def tool_cut(answer: Answer) -> None:
+    """Breaks the connection after a whole call and before the end of the reply."""
+    answer.start_stream()
+    await answer.call("call_a", _first_tool(answer), '{"city": "Paris"}')
+    await answer.cut()
+
+
+@behaviour("tool-length")
+async def tool_length(answer: Answer) -> None:
+    """Meets the length limit within the arguments."""
+    answer.start_stream()
+    await answer.call("call_a", _first_tool(answer), '{"city": "Par')
+    await answer.finish("length")
+
+
+@behaviour("tool-nameless")
+async def tool_nameless(answer: Answer) -> None:
+    """Says that it asks for a tool, and asks for none."""
+    answer.start_stream()
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-endless")
+async def tool_endless(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.call(f"call_{len(answer.results())}", _first_tool(answer), '{"city": "Paris"}')
+    await answer.finish("tool_calls")
+
+
+@behaviour("tool-then-500")
+async def tool_then_500(answer: Answer) -> None:
+    """Asks for a tool and fails when it is told what the tool said."""
+    if answer.results():
+        await server_error(answer)
+        return
+    await tool_single(answer)
+
+
 @behaviour("huge-event")
 async def huge_event(answer: Answer) -> None:
     answer.start_stream()
@@ -599,16 +796,47 @@ def _complaint(request: Recorded) -> str | None:
         return f"Unrecognized request argument supplied: {sorted(unknown)}"
     if body.get("stream") is not True:
         return "Only streaming is served here."
-    roles = [message.get("role") for message in body.get("messages", [])]
+    messages, fault = _without_tools(body)
+    if fault is not None:
+        return fault
+    roles = [message.get("role") for message in messages]
     if roles[:1] == ["system"]:
         roles = roles[1:]
     expected = ["user" if position % 2 == 0 else "assistant" for position in range(len(roles))]
     if not roles or roles != expected or roles[-1] != "user":
         return f"Conversation roles must alternate user/assistant and end with user, not {roles}"
-    for message in body["messages"]:
+    for message in messages:
         if set(message) != {"role", "content"} or not isinstance(message["content"], str):
             return "A message has a role and a text."
     return None
+
+
+def _without_tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
+    """The messages without finished rounds of tools, and what is wrong with those."""
+    plain: list[dict[str, Any]] = []
+    open_ids: list[str] = []
+    offered = {tool["function"]["name"] for tool in body.get("tools", [])}
+    for message in body.get("messages", []):
+        if message.get("role") == "tool":
+            if set(message) != {"role", "tool_call_id", "content"} or not isinstance(message["content"], str):
+                return plain, "A tool message has an id and a text."
+            if message["tool_call_id"] not in open_ids:
+                return plain, "A tool message must answer a call of the message before."
+            open_ids.remove(message["tool_call_id"])
+            continue
+        if open_ids:
+            return plain, f"These tool_call_ids did not have response messages: {open_ids}"
+        if "tool_calls" not in message:
+            plain.append(message)
+            continue
+        if not offered or message.get("role") != "assistant" or message["content"] == "":
+            return plain, "Tool calls belong to an assistant that was offered tools."
+        for call in message["tool_calls"]:
+            json.loads(call["function"]["arguments"])
+            open_ids.append(call["id"])
+        if len(set(open_ids)) < len(open_ids):
+            return plain, "Duplicate tool call ids."
+    return plain, f"These tool_call_ids did not have response messages: {open_ids}" if open_ids else None
 
 
 def _words(text: str) -> list[str]:

@@ -1,8 +1,9 @@
 """The harness `native.agent`: a chat with any model a connector leads to.
 
 Owns the requests of its runs. Must not know storage, journal, other drivers or where keys are kept. Invariants:
-one input is one request, never sent again; every fault of server or way ends as a failed result in words, with
-what had arrived kept; after `cancel` returns nothing more is read, and the connection is closed at once.
+one input is one request, never sent again, and so is each round of tool results; tools are executed by the
+runtime's channel alone; every fault of server or way ends as a failed result in words, with what had arrived
+kept; after `cancel` returns nothing more is read, and the connection is closed at once.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
 from runtime_host.models.reasoning import ReasoningMap
 from runtime_host.results import DriverResult
+from runtime_host.tools.base import ToolChannel, ToolDelivery, ToolRequest
 
 if TYPE_CHECKING:
     from runtime_host.connectors.transport import Timeouts
@@ -46,6 +48,7 @@ class NativeDriver:
         model_reasoning_efforts: efforts of models beyond the verified ones, or instead of them.
         declared: what the person says of models in their own file.
         timeouts: when a server counts as gone; None for the usual ones.
+        max_iterations: how often a model may ask for tools within one run.
 
     Raises:
         AgentDriverConfigurationError: an effort that is declared is unknown or never sent.
@@ -58,7 +61,9 @@ class NativeDriver:
         model_reasoning_efforts: Mapping[str, Sequence[str]] | None = None,
         declared: DeclaredModels = NOTHING_DECLARED,
         timeouts: "Timeouts | None" = None,
+        max_iterations: int = 64,
     ) -> None:
+        self.max_iterations = max_iterations
         self.efforts = ReasoningMap(
             DRIVER_ID,
             efforts=model_reasoning_efforts,
@@ -77,12 +82,12 @@ class NativeDriver:
 
     async def inspect(self, definition: AgentDefinition, options: SessionOptions) -> DriverInspection:
         """Check a binding; reads no key and sends nothing."""
-        profile.check_session(definition, options)
+        profile.check_session(options)
         execution = options.execution
         connector = self._connectors.connector(execution.connector)
         profile.check_model(connector, execution.model)
         self.efforts.check(execution.model, execution.reasoning)
-        return profile.inspection(connector, execution.model, self.efforts)
+        return profile.inspection(definition, connector, execution.model, self.efforts)
 
     async def open(self, opening: SessionOpening) -> "NativeSession":
         """Open or restore a session; the conversation itself is the runtime's transcript."""
@@ -156,7 +161,10 @@ class NativeSession:
 
 
 class NativeRun:
-    """One request and its reply, read by a task of its own so that a cancel need not wait for the server."""
+    """The requests of one input and their replies.
+
+    They are read by a task of its own, so that a cancel need not wait for the server.
+    """
 
     def __init__(
         self,
@@ -215,23 +223,82 @@ class NativeRun:
             log.info("native.agent %s: %s, http status %s", self._turn.run_id, fault.kind, fault.http_status)
             self._result = mapping.failed(self._reply, fault, connector, model)
         except AgentRuntimeError as refused:
-            self._result = mapping.not_sent(refused)
+            self._result = mapping.not_sent(refused, self._reply)
         except Exception as fault:
             # Its kind only: what an SDK puts into its exceptions may hold what a server wrote.
             log.error("native.agent %s: unexpected %s", self._turn.run_id, type(fault).__name__)
             self._result = mapping.unexpected(self._reply)
         else:
-            self._result = mapping.ended(self._reply, connector, model)
+            self._result = self._result or mapping.ended(self._reply, connector, model)
 
     async def _exchange(self) -> None:
-        """Send the one request and publish the reply up to its proper end."""
-        connector, turn = self._connector, self._turn
+        """Send the input, then round by round what tools came to, up to the proper end of a reply."""
+        turn, tools = self._turn, self._turn.tools
         earlier = await turn.read_transcript()
         api = await self._driver.api()
+        messages = mapping.messages(self._definition.instructions, earlier, turn.text)
+        telling: tuple[str, ...] = ()
+        if tools is not None:
+            for round_ in mapping.rounds(tools.earlier):
+                self._reply.begin(offered=True, number=round_.number)
+                deliveries = round_.told
+                if len(deliveries) < len(round_.requests):
+                    deliveries, telling = await self._execute(tools, round_.requests)
+                messages += mapping.tool_messages(round_.said, deliveries)
+        while True:
+            self._reply.begin(offered=tools is not None)
+            await self._ask(api, messages, telling)
+            requests = self._reply.requests()
+            if tools is None or not requests:
+                return
+            if len({request.call_id for request in requests}) < len(requests):
+                self._result = mapping.one_id_for_two(self._reply, turn.model)
+                return
+            if self._reply.number >= self._driver.max_iterations:
+                self._result = mapping.too_many_rounds(self._reply, self._driver.max_iterations, turn.model)
+                return
+            deliveries, telling = await self._execute(tools, requests)
+            messages += mapping.tool_messages(self._reply.text, deliveries)
+
+    async def _execute(
+        self, tools: ToolChannel, requests: tuple[ToolRequest, ...]
+    ) -> tuple[tuple[ToolDelivery, ...], tuple[str, ...]]:
+        """What the calls of the newest reply came to, ready to be told, and their ids."""
+        # What the model said before goes to disk with its calls.
+        while self._waiting:
+            self._room.clear()
+            await self._room.wait()
+        running: list[ToolRequest] = []
+
+        async def started(request: ToolRequest, arguments: Any) -> None:
+            running.append(request)
+            about = {"id": request.call_id, "name": request.name, "arguments": arguments}
+            await self._publish(DriverEvent("tool.started", about))
+
+        async def completed(delivery: ToolDelivery) -> None:
+            running.clear()
+            await self._publish(mapping.tool_completed(delivery))
+
+        try:
+            deliveries = await tools.execute(requests, started, completed)
+        except (asyncio.CancelledError, AgentRuntimeError):
+            for request in running:
+                self._waiting.append(mapping.tool_interrupted(request))
+            raise
+        call_ids = tuple(delivery.call_id for delivery in deliveries)
+        await tools.delivering(call_ids)
+        return deliveries, call_ids
+
+    async def _ask(
+        self, api: "ChatCompletionsApi", messages: Sequence[dict[str, Any]], telling: tuple[str, ...]
+    ) -> None:
+        """Send one request and publish the reply up to its proper end. `telling`: calls whose results are in it."""
+        connector, turn, tools = self._connector, self._turn, self._turn.tools
         info = profile.model_info(connector, turn.model)
         request = ChatRequest(
             model=turn.model,
-            messages=mapping.messages(self._definition.instructions, earlier, turn.text),
+            messages=messages,
+            tools=mapping.tools(tools.offers) if tools is not None else (),
             reasoning_effort=mapping.effort(turn.reasoning),
             max_output_tokens=info.max_output_tokens if info else None,
             temperature=info.temperature if info else None,
@@ -239,6 +306,10 @@ class NativeRun:
         )
         async with self._connectors.use(connector.name) as access, aclosing(api.stream(access, request)) as pieces:
             async for piece in pieces:
+                if tools is not None and telling:
+                    # A reply has begun, so the server has read what it was told.
+                    tools.delivered(telling)
+                    telling = ()
                 for event in self._reply.events(piece):
                     await self._publish(event)
         for event in self._reply.closing_events():

@@ -4,10 +4,12 @@ Owns what the person reads when a model server fails. Must not know any I/O. Inv
 our words and facts of the binding only; nothing the server wrote is in it.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from runtime_host.canonical import clean_text
 from runtime_host.connectors.base import Connector
 from runtime_host.definitions import ReasoningConfig
 from runtime_host.drivers.base import TranscriptMessage
@@ -22,12 +24,13 @@ from runtime_host.loop.model_apis.pieces import (
     ReasoningPiece,
     TextPiece,
     TlsReason,
+    ToolCallPiece,
 )
 from runtime_host.results import DriverResult, RunError, Usage
+from runtime_host.tools.base import EarlierCall, ToolDelivery, ToolOffer, ToolRequest
 
 DELTA_CHARS = 8192
 """A longer piece is published as several: a journal caps what one event may carry."""
-REPLY_ID = "reply-1"
 
 
 class Ending(NamedTuple):
@@ -35,13 +38,13 @@ class Ending(NamedTuple):
     error: RunError | None
 
 
-def messages(instructions: str, earlier: Sequence[TranscriptMessage], text: str) -> list[dict[str, str]]:
+def messages(instructions: str, earlier: Sequence[TranscriptMessage], text: str) -> list[dict[str, Any]]:
     """The conversation as a chat-completions server takes it: roles alternate, the input is last.
 
     An input whose reply failed stands before the next input; both go as one, because many models refuse two
     messages of one role in a row.
     """
-    sent: list[dict[str, str]] = []
+    sent: list[dict[str, Any]] = []
     if instructions.strip():
         sent.append({"role": "system", "content": instructions})
     for role, content in (*earlier, TranscriptMessage("user", text)):
@@ -54,15 +57,88 @@ def messages(instructions: str, earlier: Sequence[TranscriptMessage], text: str)
     return sent
 
 
+def tools(offers: Sequence[ToolOffer]) -> list[dict[str, Any]]:
+    """Offers as chat completions name them."""
+    return [
+        {
+            "type": "function",
+            "function": {"name": offer.name, "description": offer.description, "parameters": offer.parameters},
+        }
+        for offer in offers
+    ]
+
+
+def tool_messages(said: str, deliveries: Sequence[ToolDelivery]) -> list[dict[str, Any]]:
+    """One round of tool calls as a chat-completions server takes it back: what was asked for, then each result."""
+    asked = {
+        "role": "assistant",
+        "content": said or None,
+        "tool_calls": [
+            {
+                "id": each.call_id,
+                "type": "function",
+                "function": {"name": each.name, "arguments": _object_text(each.arguments)},
+            }
+            for each in deliveries
+        ],
+    }
+    return [asked, *({"role": "tool", "tool_call_id": each.call_id, "content": _told(each)} for each in deliveries)]
+
+
+class Round(NamedTuple):
+    """Tool calls of one reply from before a restart. `told`: none when the model was not told yet."""
+
+    number: int
+    said: str
+    requests: tuple[ToolRequest, ...]
+    told: tuple[ToolDelivery, ...]
+
+
+def rounds(earlier: Sequence[EarlierCall]) -> list[Round]:
+    """The rounds of a run that goes on, in order."""
+    found: list[Round] = []
+    for call in earlier:
+        number = int(call.request.native.get("round", 1))
+        if not found or found[-1].number != number:
+            found.append(Round(number, str(call.request.native.get("said", "")), (), ()))
+        last = found[-1]
+        found[-1] = last._replace(
+            requests=(*last.requests, call.request), told=last.told if call.told is None else (*last.told, call.told)
+        )
+    return found
+
+
 class ReplyMapper:
-    """Turns the pieces of one reply into events and keeps what the result needs."""
+    """Turns the pieces of a run's replies into events and keeps what the result needs.
+
+    Attributes:
+        number: of the reply; each round of tools is followed by another.
+    """
 
     def __init__(self) -> None:
+        self.number = 0
+        self._calls: dict[int, _Call] = {}
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._reasoning_count = 0
         self.usage: Usage | None = None
         self.reason: EndReason | None = None
+        self._usage_before: Usage | None = None
+        self._offered = False
+
+    def begin(self, *, offered: bool, number: int | None = None) -> None:
+        """Another reply comes. `offered`: whether the model may call tools."""
+        self.number = self.number + 1 if number is None else number
+        self._offered = offered
+        self._text = []
+        self._calls = {}
+        self.reason = None
+        self._usage_before = self.usage
+
+    @property
+    def offered(self) -> bool:
+        """Whether the model may call tools."""
+        return self._offered
 
     @property
     def text(self) -> str:
@@ -75,25 +151,80 @@ class ReplyMapper:
             yield from self._close_reasoning()
             self._text.append(piece.text)
             for part in _parts(piece.text):
-                yield DriverEvent("agent.message.delta", {"id": REPLY_ID, "text": part, "phase": "unknown"})
+                yield DriverEvent("agent.message.delta", {"id": self._reply_id, "text": part, "phase": "unknown"})
         elif isinstance(piece, ReasoningPiece):
             if not self._reasoning:
                 self._reasoning_count += 1
             self._reasoning.append(piece.text)
             for part in _parts(piece.text):
                 yield DriverEvent("reasoning.delta", {"id": self._reasoning_id, "text": part, "kind": "vendor"})
+        elif isinstance(piece, ToolCallPiece):
+            yield from self._tool_call(piece)
         elif isinstance(piece, Finished):
             self.reason = piece.reason
         else:
-            self.usage = piece.usage
+            self.usage = _sum(self._usage_before, piece.usage)
 
     def closing_events(self) -> Iterator[DriverEvent]:
         """What to publish once the server has ended the reply."""
         yield from self._close_reasoning()
         if self._text:
-            yield DriverEvent("agent.message.completed", {"id": REPLY_ID, "text": self.text, "phase": "unknown"})
+            yield DriverEvent("agent.message.completed", {"id": self._reply_id, "text": self.text, "phase": "unknown"})
+        if self._offered:
+            for slot, call in self._calls.items():
+                about = {"id": self._call_id(slot), "name": call.name, "stage": "arguments-completed"}
+                yield DriverEvent("tool.progress", about)
         if self.usage is not None:
             yield DriverEvent("usage.updated", self.usage.model_dump())
+        if self._offered:
+            yield DriverEvent(
+                "agent.iteration.completed",
+                {
+                    "iteration": self.number,
+                    "tool_calls": len(self._calls),
+                    "has_more_iterations": bool(self.requests()),
+                },
+            )
+
+    def requests(self) -> tuple[ToolRequest, ...]:
+        """The calls to execute: none unless tools were offered and the reply came to its proper end.
+
+        A call that stands twice under one id is one call.
+        """
+        if not self._offered or self.reason not in (EndReason.TOOL_CALLS, EndReason.STOP):
+            return ()
+        found: dict[tuple[str, str, str], ToolRequest] = {}
+        for slot, call in self._calls.items():
+            said = {} if found else {"said": self.text}
+            request = ToolRequest(
+                self._call_id(slot), call.name, clean_text("".join(call.arguments)), {"round": self.number, **said}
+            )
+            found.setdefault(request[:3], request)
+        return tuple(found.values())
+
+    def _tool_call(self, piece: ToolCallPiece) -> Iterator[DriverEvent]:
+        yield from self._close_reasoning()
+        call = self._calls.get(piece.slot)
+        if call is None:
+            call = self._calls[piece.slot] = _Call(clean_text(piece.call_id), clean_text(piece.name))
+            if self._offered:
+                about = {"id": self._call_id(piece.slot), "name": call.name, "stage": "arguments-started"}
+                yield DriverEvent("tool.progress", about)
+        call.name = call.name or clean_text(piece.name)
+        if piece.arguments:
+            call.arguments.append(piece.arguments)
+            if self._offered:
+                about = {"id": self._call_id(piece.slot), "name": call.name, "stage": "arguments"}
+                for part in _parts(piece.arguments):
+                    yield DriverEvent("tool.progress", {**about, "delta": part})
+
+    def _call_id(self, slot: int) -> str:
+        # Some servers give none; it only has to be one of its kind within the run.
+        return self._calls[slot].call_id or f"call-{self.number}-{slot + 1}"
+
+    @property
+    def _reply_id(self) -> str:
+        return f"reply-{self.number}"
 
     @property
     def _reasoning_id(self) -> str:
@@ -106,10 +237,27 @@ class ReplyMapper:
             yield DriverEvent("reasoning.completed", {"id": self._reasoning_id, "text": text, "kind": "vendor"})
 
 
+class _Call:
+    """A tool call as it arrives."""
+
+    __slots__ = ("arguments", "call_id", "name")
+
+    def __init__(self, call_id: str, name: str) -> None:
+        self.call_id = call_id
+        self.name = name
+        self.arguments: list[str] = []
+
+
 def ended(reply: ReplyMapper, connector: Connector, model: str) -> DriverResult:
     """The result of a reply the server brought to an end."""
     reason = reply.reason or EndReason.UNKNOWN
     status, error = _endings(connector, model)[reason]
+    if reason is EndReason.TOOL_CALLS and reply.offered:
+        error = RunError(
+            code="PROVIDER_TOOL_CALL_UNREADABLE",
+            message=f"{_printable(model)} asked for a tool and did not say which; nothing was executed. "
+            "What it wrote is kept. Send again, or choose another model.",
+        )
     return DriverResult.model_validate(
         {
             "status": status,
@@ -164,10 +312,42 @@ def fault_error(fault: ModelFault, connector: Connector, model: str, *, kept: bo
     return RunError(code=fault.kind.value, message=f"{happened} {means} {todo}", retryable=retryable, details=details)
 
 
-def not_sent(refused: AgentRuntimeError) -> DriverResult:
-    """The result of an input that could not be sent: no key, no connector, no local server."""
+def one_id_for_two(reply: ReplyMapper, model: str) -> DriverResult:
+    """The result of a reply in which two different calls have one id: which result is whose cannot be told."""
     return DriverResult(
         status="failed",
+        output_text=reply.text,
+        usage=reply.usage,
+        finish_reason="native_error",
+        error=RunError(
+            code="PROVIDER_TOOL_CALL_UNREADABLE",
+            message=f"{_printable(model)} gave two tool calls one id; nothing of them was executed. "
+            "What it wrote is kept. Send again, or choose another model.",
+        ),
+    )
+
+
+def too_many_rounds(reply: ReplyMapper, limit: int, model: str) -> DriverResult:
+    """The result of a run whose model asked for tools again and again."""
+    return DriverResult(
+        status="incomplete",
+        output_text=reply.text,
+        usage=reply.usage,
+        finish_reason="iteration_limit",
+        error=RunError(
+            code="AGENT_ITERATION_LIMIT",
+            message=f"{_printable(model)} asked for tools {limit} times without coming to an end, so it was stopped; "
+            "the last calls were not executed. Ask it to go on.",
+        ),
+    )
+
+
+def not_sent(refused: AgentRuntimeError, reply: ReplyMapper) -> DriverResult:
+    """The result of what could not be sent: no key, no connector, no local server, a tool that is unresolved."""
+    return DriverResult(
+        status="failed",
+        output_text=reply.text,
+        usage=reply.usage,
         finish_reason="native_error",
         error=RunError(
             code=refused.error_code, message=refused.message, retryable=refused.retryable, details=refused.details
@@ -378,6 +558,59 @@ def _server(connector: Connector) -> str:
 def _printable(name: str) -> str:
     """A name someone typed, fit to stand in a sentence."""
     return re.sub(r"[^\w./:@+ -]", "?", name)[:120]
+
+
+def tool_completed(delivery: ToolDelivery) -> DriverEvent:
+    return DriverEvent(
+        "tool.completed",
+        {
+            "id": delivery.call_id,
+            "name": delivery.name,
+            "result": delivery.payload if delivery.success else None,
+            "error": delivery.error,
+            "duration_ms": delivery.duration_ms,
+        },
+    )
+
+
+def tool_interrupted(request: ToolRequest) -> DriverEvent:
+    """The end of a call of which it is not known what came."""
+    return DriverEvent(
+        "tool.completed",
+        {
+            "id": request.call_id,
+            "name": request.name,
+            "result": None,
+            "error": "Interrupted; whether it acted is not known.",
+            "duration_ms": None,
+        },
+    )
+
+
+def _told(each: ToolDelivery) -> str:
+    """A delivery as the model reads it."""
+    if not each.success:
+        return json.dumps({"success": False, "error": each.payload}, ensure_ascii=False)
+    return each.payload if isinstance(each.payload, str) else json.dumps(each.payload, ensure_ascii=False)
+
+
+def _object_text(arguments: str) -> str:
+    """Arguments as servers take them back: many parse them, and fail on what the model broke."""
+    try:
+        return arguments if isinstance(json.loads(arguments), dict) else "{}"
+    except (ValueError, RecursionError):
+        return "{}"
+
+
+def _sum(before: Usage | None, now: Usage) -> Usage:
+    """Tokens of all replies so far; what one of them did not report is not known of all."""
+    if before is None:
+        return now
+    counts = {
+        name: None if count is None or (told := getattr(before, name)) is None else told + count
+        for name, count in now.model_dump().items()
+    }
+    return Usage(**counts)
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -10,32 +10,28 @@ from runtime_host.capabilities import Capability, DriverInspection
 from runtime_host.connectors.base import Connector
 from runtime_host.definitions import AgentDefinition, SessionOptions
 from runtime_host.errors import (
-    AgentCapabilityUnsupportedError,
     AgentDriverConfigurationError,
     AgentPolicyUnsupportedError,
 )
 from runtime_host.models import BUILTIN_MODELS, ModelInfo
 from runtime_host.models.reasoning import Harness, ReasoningMap
 from runtime_host.policy import Policy
+from runtime_host.tools.base import HOST_TOOLS
 
 DRIVER_ID: Final[Harness] = "native.agent"
 
 
-def check_session(definition: AgentDefinition, options: SessionOptions) -> None:
-    """Refuse environment, policy, tools and settings this harness does not carry.
+def check_session(options: SessionOptions) -> None:
+    """Refuse environment, policy and settings this harness does not carry.
 
     Raises:
-        AgentPolicyUnsupportedError, AgentCapabilityUnsupportedError, AgentDriverConfigurationError
+        AgentPolicyUnsupportedError, AgentDriverConfigurationError
     """
     if options.environment.type != "none":
         raise AgentPolicyUnsupportedError(
             "native.agent works without a folder or machine: it chats and touches nothing. Choose the environment none."
         )
     _check_policy(options.policy)
-    if definition.tools:
-        raise AgentCapabilityUnsupportedError(
-            "native.agent carries no application tools. Choose an agent without tools.", details={"capability": "tools"}
-        )
     if options.execution.driver_config:
         names = ", ".join(sorted(options.execution.driver_config))
         raise AgentDriverConfigurationError(f"native.agent has no settings of its own, so these are refused: {names}.")
@@ -56,7 +52,9 @@ def model_info(connector: Connector, model: str) -> ModelInfo | None:
     return BUILTIN_MODELS.get(model) if connector.vendor == "builtin" else None
 
 
-def inspection(connector: Connector, model: str, efforts: ReasoningMap) -> DriverInspection:
+def inspection(
+    definition: AgentDefinition, connector: Connector, model: str, efforts: ReasoningMap
+) -> DriverInspection:
     """Capabilities of a binding that passed the checks."""
     chat_only = "it chats and touches nothing"
     entry = efforts.entry(model)
@@ -81,6 +79,9 @@ def inspection(connector: Connector, model: str, efforts: ReasoningMap) -> Drive
         "event.reasoning": _no("this model does not reason")
         if no_reasoning
         else Capability(support="native", reason="where the server shows it"),
+        HOST_TOOLS: Capability(support="native", reason="where model and server can"),
+        "event.tool": Capability(support="native"),
+        "event.tool_progress": Capability(support="native"),
         "isolation.tenant": _no("one person's own machine"),
     }
     for absent in (
@@ -93,12 +94,14 @@ def inspection(connector: Connector, model: str, efforts: ReasoningMap) -> Drive
         "event.command",
         "event.command_output",
         "event.file_change",
-        "event.tool",
-        "event.tool_progress",
         "isolation.workspace",
     ):
         capabilities[absent] = _no(chat_only)
-    nothing_offered = "native.agent: the model is offered no tool"
+    nothing_offered = (
+        "native.agent: the model is offered the application's own tools and no other"
+        if definition.tools
+        else "native.agent: the model is offered no tool"
+    )
     prerequisites = {
         "builtin": ("The built-in model starts on first use.",),
         "openai-compatible": (f"{connector.base_url} can be reached.",)
@@ -115,6 +118,7 @@ def inspection(connector: Connector, model: str, efforts: ReasoningMap) -> Drive
             "approvals": nothing_offered,
         },
         prerequisites=prerequisites[connector.vendor],
+        native_tool_names={name: name for name in definition.tools},
     )
 
 

@@ -21,6 +21,7 @@ from runtime_host.loop.model_apis.pieces import (
     Piece,
     ReasoningPiece,
     TextPiece,
+    ToolCallPiece,
     UsageReport,
 )
 from runtime_host.results import Usage
@@ -50,7 +51,20 @@ _MODEL_CODES = {"model_not_found", "model_not_available", "invalid_model", "unkn
 _OVERLOAD_CODES = {"overloaded_error", "server_overloaded", "engine_overloaded_error", "slow_down"}
 _RATE_CODES = {"rate_limit_exceeded", "rate_limit_error", "tokens", "requests"}
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+MAX_TOOL_CALLS = 128
+MAX_ARGUMENTS_CHARS = 1024 * 1024
 _LONGEST_WAIT_S = 7 * 24 * 3600.0
+
+
+class _Slot:
+    """A tool call of this reply."""
+
+    __slots__ = ("call_id", "index", "size_chars")
+
+    def __init__(self, index: int | None, call_id: str) -> None:
+        self.index = index
+        self.call_id = call_id
+        self.size_chars = 0
 
 
 class FrameReader:
@@ -59,6 +73,8 @@ class FrameReader:
     def __init__(self) -> None:
         self._usage: Usage | None = None
         self._refused = False
+        # Of each tool call so far: the index the server gave it, its id, the size of its arguments.
+        self._calls: list[_Slot] = []
         # Half of a character that a server cut in two, one half for each kind of text.
         self._half: dict[str, str] = {"text": "", "reasoning": ""}
 
@@ -95,10 +111,49 @@ class FrameReader:
             text = self._whole("text", _text(delta.get("content")) or refusal)
             if text:
                 yield TextPiece(text)
+            for entry in _list(delta.get("tool_calls")):
+                if isinstance(entry, dict):
+                    yield self._tool_call(entry)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             end = _END_REASONS.get(reason.lower(), EndReason.UNKNOWN)
             yield Finished(EndReason.REFUSAL if self._refused and end is EndReason.STOP else end)
+
+    def _tool_call(self, entry: dict[str, Any]) -> ToolCallPiece:
+        function = entry.get("function")
+        function = function if isinstance(function, dict) else {}
+        call_id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
+        call_id = call_id if isinstance(call_id, str) else ""
+        name = name if isinstance(name, str) else ""
+        if isinstance(arguments, dict):
+            # Some servers send them as the object they are to be.
+            arguments = json.dumps(arguments)
+        arguments = arguments if isinstance(arguments, str) else ""
+        index = entry.get("index")
+        number = self._slot(index if type(index) is int else None, call_id, name)
+        slot = self._calls[number]
+        slot.call_id = slot.call_id or call_id
+        slot.size_chars += len(arguments)
+        if slot.size_chars > MAX_ARGUMENTS_CHARS:
+            raise ModelFault(FaultKind.MALFORMED)
+        return ToolCallPiece(number, call_id, name, arguments)
+
+    def _slot(self, index: int | None, call_id: str, name: str) -> int:
+        """Which call an entry belongs to. Servers leave the index out, or give each call the same one."""
+        for number in range(len(self._calls) - 1, -1, -1):
+            slot = self._calls[number]
+            if index is None:
+                goes_on = call_id == slot.call_id if call_id else not name
+            else:
+                goes_on = index == slot.index and (not call_id or not slot.call_id or call_id == slot.call_id)
+            if goes_on:
+                return number
+            if index is None and not call_id:
+                break
+        if len(self._calls) >= MAX_TOOL_CALLS:
+            raise ModelFault(FaultKind.MALFORMED)
+        self._calls.append(_Slot(index, call_id))
+        return len(self._calls) - 1
 
     def _whole(self, kind: str, text: str) -> str:
         """`text` as text that can be stored: halves joined with what follows, what stays half replaced."""

@@ -12,14 +12,15 @@ from runtime_host.results import Usage
 
 
 class ChatRequest(NamedTuple):
-    """One request. `messages` are plain ``{"role", "content"}`` objects."""
+    """One request. `messages` and `tools` are plain objects, as chat completions write them."""
 
     model: str
-    messages: Sequence[dict[str, str]]
+    messages: Sequence[dict[str, Any]]
     reasoning_effort: str | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
+    tools: Sequence[dict[str, Any]] = ()
 
     def fields(self) -> dict[str, Any]:
         """As chat completions name them."""
@@ -30,6 +31,8 @@ class ChatRequest(NamedTuple):
             "temperature": self.temperature,
             "top_p": self.top_p,
         }
+        if self.tools:
+            fields["tools"] = list(self.tools)
         fields |= {name: value for name, value in optional.items() if value is not None}
         return fields
 
@@ -46,6 +49,21 @@ class ReasoningPiece(NamedTuple):
     text: str
 
 
+class ToolCallPiece(NamedTuple):
+    """More of a tool call that the model asks for.
+
+    Attributes:
+        slot: which call of this reply, from 0.
+        call_id, name: empty where this piece does not say them.
+        arguments: new JSON text of the arguments.
+    """
+
+    slot: int
+    call_id: str
+    name: str
+    arguments: str
+
+
 class Finished(NamedTuple):
     """The server said how the reply ended: one of `EndReason`."""
 
@@ -56,7 +74,7 @@ class UsageReport(NamedTuple):
     usage: Usage
 
 
-Piece = TextPiece | ReasoningPiece | Finished | UsageReport
+Piece = TextPiece | ReasoningPiece | ToolCallPiece | Finished | UsageReport
 
 
 class EndReason(StrEnum):

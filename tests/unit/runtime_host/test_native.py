@@ -16,7 +16,6 @@ from runtime_host.definitions import AgentDefinition, Environment, ReasoningConf
 from runtime_host.drivers.base import AgentDriver, DriverRun, DriverSession, SessionOpening, TranscriptMessage
 from runtime_host.drivers.native import NativeDriver, mapping
 from runtime_host.errors import (
-    AgentCapabilityUnsupportedError,
     AgentClosedError,
     AgentDriverConfigurationError,
     AgentPolicyUnsupportedError,
@@ -68,7 +67,6 @@ def effort(name: str) -> ReasoningConfig:
                 ("approvals", "interactive"),
             )
         ),
-        ({}, AgentDefinition(id="a", tools=("look",)), AgentCapabilityUnsupportedError),
         ({"reasoning": effort("low")}, DEFINITION, AgentDriverConfigurationError),
         ({"connector": "nowhere"}, DEFINITION, ConnectorError),
     ],
@@ -103,7 +101,7 @@ async def test_inspection_tells_what_it_can_and_who_enforces() -> None:
     assert "xhigh" in (known.capabilities["run.reasoning_override"].reason or "")
     assert {name for name, each in unknown.capabilities.items() if each.support == "native"} == {
         "session.continue", "session.restore", "run.cancel", "run.model_override", "run.reasoning_override",
-        "event.live", "event.message", "event.reasoning",
+        "event.live", "event.message", "event.reasoning", "event.tool", "event.tool_progress", "tools.host",
     }  # fmt: skip
     assert set(unknown.enforcement) == {
         "filesystem", "commands", "sandbox_network", "provider_web_search", "approvals",
@@ -279,6 +277,7 @@ def test_no_instructions_is_no_system_message() -> None:
 
 def test_reasoning_is_closed_when_the_reply_begins_and_opened_anew_after() -> None:
     reply = mapping.ReplyMapper()
+    reply.begin(offered=False)
     pieces: list[Piece] = [
         ReasoningPiece("r1"),
         ReasoningPiece("r2"),
@@ -319,6 +318,7 @@ def test_every_fault_has_whole_sentences(kind: FaultKind, connector: Connector) 
 @pytest.mark.parametrize("reason", EndReason)
 def test_every_end_is_a_result(reason: EndReason) -> None:
     reply = mapping.ReplyMapper()
+    reply.begin(offered=False)
     list(reply.events(TextPiece("kept")))
     list(reply.events(Finished(reason)))
     result = mapping.ended(reply, SERVER, "a-model")
