@@ -1,0 +1,222 @@
+"""Salvage: what can still be read of an agent's damaged file, written into a new one.
+
+Owns the reading around damaged pages. Must not change the damaged file: it reads a copy. Invariants: what
+is written is whole records, in order, positions without holes; nothing that was open is taken for anything
+but unknown, so that nothing is ever sent or executed again; each session that was in the file says that it
+was salvaged.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from runtime_host.storage.base import (
+    OPEN_PHASES,
+    AgentStore,
+    AgentTx,
+    ItemRecord,
+    RequestRecord,
+    RunRecord,
+    SessionRecord,
+    ToolCallRecord,
+)
+from runtime_host.storage.sqlite import AGENT_FORMAT, SqliteAgentTx
+
+T = TypeVar("T")
+
+SALVAGED_CODE: Final = "STORAGE_SALVAGED"
+SALVAGED_NOTICE: Final = (
+    "The file this conversation was kept in was damaged. What could be read of it is here; parts may be missing. "
+    "Nothing was sent again."
+)
+_NEAR: Final = 256
+_FAR: Final = 1 << 40
+_FINAL_CALLS: Final = frozenset({"delivered", "withdrawn"})
+
+
+class Salvaged(NamedTuple):
+    """How much was read. `unreadable` counts the places that could not be; 0 says that nothing is missing."""
+
+    sessions: int
+    runs: int
+    items: int
+    unreadable: int
+
+
+class _Session(NamedTuple):
+    record: SessionRecord
+    requests: list[RequestRecord]
+    runs: list[RunRecord]
+    items: list[ItemRecord]
+    calls: list[ToolCallRecord]
+
+
+async def salvage(damaged: Path, store: AgentStore, *, now_ms: int) -> Salvaged:
+    """Write what can be read of a file that was set aside into a store that holds none of it.
+
+    Args:
+        damaged: the name in `StorageDamagedError.details["set_aside"]`.
+        store: where it goes; sessions it has already are left alone.
+        now_ms: the wall clock.
+
+    Raises:
+        StorageError: the store did not take it.
+    """
+    with concurrent.futures.ThreadPoolExecutor(1, "salvage") as thread:
+        found, unreadable = await asyncio.get_running_loop().run_in_executor(thread, _read, damaged)
+    sessions = runs = items = 0
+    for each in found:
+
+        def write(tx: AgentTx, each: _Session = each) -> bool:
+            return _write(tx, each, now_ms)
+
+        if await store.transact(write):
+            sessions, runs, items = sessions + 1, runs + len(each.runs), items + len(each.items)
+    return Salvaged(sessions, runs, items, unreadable)
+
+
+def _write(tx: AgentTx, found: _Session, now_ms: int) -> bool:
+    record = found.record
+    if tx.session(record.session_id) is not None:
+        return False
+    tx.put_session(record)
+    for run in found.runs:
+        if run.phase in OPEN_PHASES:
+            run = msgspec.structs.replace(run, phase="unknown", finished_ms=now_ms)
+        tx.put_run(run)
+    for request in found.requests:
+        tx.put_request(request)
+    for call in found.calls:
+        if call.phase not in _FINAL_CALLS:
+            call = msgspec.structs.replace(call, phase="interrupted")
+        tx.put_tool_call(call)
+    for position, item in enumerate(found.items):
+        state = "unknown" if item.state == "open" else item.state
+        tx.add_item(msgspec.structs.replace(item, position=position, state=state))
+    tx.add_item(
+        ItemRecord(
+            item_id=f"{record.session_id}.salvaged",
+            session_id=record.session_id,
+            run_id=None,
+            position=len(found.items),
+            kind="notice",
+            state="complete",
+            text=SALVAGED_NOTICE,
+            created_ms=now_ms,
+            code=SALVAGED_CODE,
+        )
+    )
+    return True
+
+
+# ---- reading ----
+
+
+def _read(damaged: Path) -> tuple[list[_Session], int]:
+    """What the damaged file holds, and how many places of it could not be read."""
+    with tempfile.TemporaryDirectory(prefix=".salvage-", dir=damaged.parent) as folder:
+        copy = Path(folder) / "copy.sqlite3"
+        for suffix in ("", "-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(damaged.with_name(damaged.name + suffix), copy.with_name(copy.name + suffix))
+        with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as db:
+            reading = _Reading(db)
+            if not reading.attempt(reading.prepare):
+                return [], 1
+            return reading.sessions(), reading.unreadable
+
+
+class _Reading:
+    """A connection to the copy, and what it could not give."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._tx = SqliteAgentTx(db)
+        self.unreadable = 0
+
+    def prepare(self) -> bool:
+        """Bring the copy to the tables of today; indexes are made anew where they can be."""
+        for setting in ("locking_mode = EXCLUSIVE", "trusted_schema = OFF", "synchronous = OFF"):
+            self._db.execute(f"PRAGMA {setting}")
+        application_id, version = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+        )
+        if application_id != AGENT_FORMAT.application_id or version > len(AGENT_FORMAT.migrations):
+            return False
+        for script in AGENT_FORMAT.migrations[version:]:
+            self._db.executescript(script)
+        with contextlib.suppress(sqlite3.Error):
+            self._db.execute("REINDEX")
+        return True
+
+    def attempt(self, fn: Callable[[], T]) -> T | None:
+        """What `fn` gives; None, counted, when that place is damaged or holds what is no record."""
+        try:
+            return fn()
+        except (sqlite3.Error, ValueError, TypeError, LookupError, msgspec.MsgspecError):
+            self.unreadable += 1
+            return None
+
+    def sessions(self) -> list[_Session]:
+        return [found for number, _ in self._rows("session", "sessions") if (found := self._session(number))]
+
+    def _session(self, number: int) -> _Session | None:
+        def find() -> SessionRecord | None:
+            row = self._db.execute("SELECT session_id FROM sessions WHERE session = ?", (number,)).fetchone()
+            return None if row is None else self._tx.session(row[0])
+
+        record = self.attempt(find)
+        if record is None:
+            return None
+        session_id = record.session_id
+        run_ids = [name for _, name in self._rows("run", "runs", "run_id", number)]
+        item_ids = [name for _, name in self._rows("item", "items", "item_id", number)]
+        call_ids = [name for _, name in self._rows("entry", "outbox", "run_id || char(10) || call_id", number)]
+        items = [item for name in item_ids if (item := self.attempt(lambda name=name: self._tx.item(name)))]  # type: ignore[misc]
+        return _Session(
+            record,
+            self.attempt(lambda: self._requests(number, session_id)) or [],
+            [run for name in run_ids if (run := self.attempt(lambda name=name: self._tx.run(name)))],  # type: ignore[misc]
+            sorted(items, key=lambda item: item.position),
+            [
+                call
+                for name in call_ids
+                if (call := self.attempt(lambda name=name: self._tx.tool_call(*name.split("\n", 1))))  # type: ignore[misc]
+            ],
+        )
+
+    def _requests(self, number: int, session_id: str) -> list[RequestRecord]:
+        rows = self._db.execute("SELECT request_id, digest, run_id FROM requests WHERE session = ?", (number,))
+        return [
+            RequestRecord(session_id=session_id, request_id=request_id, digest=digest, run_id=run_id)
+            for request_id, digest, run_id in rows
+        ]
+
+    def _rows(self, key: str, table: str, value: str = "1", session: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Keys and a value of the rows of a table, of one session if given, around pages that cannot be read."""
+        # Names are this module's own; nothing of the file gets into a statement.
+        own = "" if session is None else f" AND +session = {int(session)}"
+        next_row = f"SELECT {key}, {value} FROM {table} NOT INDEXED WHERE {key} >= ?{own} ORDER BY {key} LIMIT 1"  # noqa: S608
+        at, skip = 0, 1
+        while at < _FAR:
+            try:
+                row = self._db.execute(next_row, (at,)).fetchone()
+            except sqlite3.Error:
+                self.unreadable += skip == 1
+                at += skip
+                # Near by each row is tried; a larger hole is crossed in growing steps.
+                skip = skip if skip == 1 and at % _NEAR else skip * 2
+                continue
+            if row is None:
+                return
+            skip = 1
+            at = row[0] + 1
+            yield row

@@ -1,0 +1,168 @@
+"""What a damaged file still holds comes back whole and true, whichever of its pages is gone."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime_host.errors import StorageDamagedError
+from runtime_host.recovery import take_stock
+from runtime_host.storage.base import AgentStore, AgentTx, ItemRecord, RequestRecord, RunRecord, SessionRecord
+from runtime_host.storage.salvage import SALVAGED_CODE, Salvaged, salvage
+from runtime_host.storage.sqlite import open_agent_store
+from tests.histories.stores import HERE, TEXTS
+
+PAGE_BYTES = 4096
+SESSIONS, RUNS = 4, 12
+
+
+def text_of(session: int, position: int) -> str:
+    return f"session {session} item {position} " * (1 + (position * 37) % 400)
+
+
+def fill(tx: AgentTx) -> None:
+    for session in range(SESSIONS):
+        name = f"s{session}"
+        tx.put_session(SessionRecord(session_id=name, scope_digest="x", created_ms=1, definition={}, options={}))
+        for number in range(RUNS):
+            run_id, last = f"{name}r{number}", number == RUNS - 1
+            phase: Any = ("admitted" if session % 2 else "dispatched") if last else "completed"
+            tx.put_run(RunRecord(run_id=run_id, session_id=name, phase=phase, created_ms=number, input={"n": number}))
+            tx.put_request(RequestRecord(session_id=name, request_id=f"q{number}", digest="d", run_id=run_id))
+            for kind in ("user", "reply"):
+                position = tx.count_items(name)
+                tx.add_item(
+                    ItemRecord(
+                        item_id=f"{name}-{position}",
+                        session_id=name,
+                        run_id=run_id,
+                        position=position,
+                        kind="user" if kind == "user" else "reply",
+                        state="open" if last and kind == "reply" else "complete",
+                        text=text_of(session, position),
+                        created_ms=position,
+                    )
+                )
+
+
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+async def written(path: Path) -> bytes:
+    store = await open_agent_store(path, profile="p", agent="a")
+    await store.transact(fill)
+    await store.close()
+    return content_of(path)
+
+
+async def salvaged(damaged: Path, to: Path) -> tuple[Salvaged, AgentStore]:
+    store = await open_agent_store(to, profile="p", agent="a")
+    return await salvage(damaged, store, now_ms=9), store
+
+
+async def check(store: AgentStore) -> int:
+    """Nothing in it is invented, nothing open, nothing to be sent; how many items there are."""
+
+    def look(tx: AgentTx) -> int:
+        assert not any(take_stock(tx, live=(), session_id=None, now_ms=9))
+        count = 0
+        for record in tx.sessions():
+            session = int(record.session_id[1:])
+            heads = tx.items(record.session_id, 0, 1_000, 0)
+            assert [head.position for head in heads] == list(range(len(heads)))
+            assert (heads[-1].code, heads[-1].kind) == (SALVAGED_CODE, "notice")
+            before = -1
+            for head in heads[:-1]:
+                item = tx.item(head.item_id)
+                assert item is not None
+                position = int(item.item_id.rpartition("-")[2])
+                assert position > before, "out of order"
+                before = position
+                assert item.text == text_of(session, position)
+                assert item.state in ("complete", "unknown")
+                count += 1
+            for run in tx.runs(record.session_id):
+                assert run.phase in ("completed", "unknown")
+                assert run.input == {"n": run.created_ms}
+        return count
+
+    return await store.transact(look)
+
+
+async def test_of_a_file_that_is_whole_nothing_is_missing(tmp_path: Path) -> None:
+    await written(tmp_path / "old")
+    told, store = await salvaged(tmp_path / "old", tmp_path / "new")
+    try:
+        assert told == Salvaged(SESSIONS, SESSIONS * RUNS, SESSIONS * RUNS * 2, 0)
+        assert await check(store) == told.items
+        assert await store.read(lambda tx: [tx.count_requests(f"s{n}") for n in range(SESSIONS)]) == [RUNS] * SESSIONS
+        assert await salvage(tmp_path / "old", store, now_ms=9) == Salvaged(0, 0, 0, 0), "salvaged twice"
+    finally:
+        await store.close()
+
+
+async def test_whichever_page_is_gone_the_rest_comes_back(tmp_path: Path, rounds: Callable[[int, int], int]) -> None:
+    content = await written(tmp_path / "old")
+    pages = len(content) // PAGE_BYTES
+    assert pages > 40
+    counts = []
+    step = 5 - rounds(0, 4)
+    for page in range(0, pages, step):
+        damaged = tmp_path / f"damaged-{page}"
+        damaged.write_bytes(content[: page * PAGE_BYTES] + b"\xa5" * PAGE_BYTES + content[(page + 1) * PAGE_BYTES :])
+        before = damaged.read_bytes()
+        told, store = await salvaged(damaged, tmp_path / f"new-{page}")
+        try:
+            assert await check(store) == told.items
+        finally:
+            await store.close()
+        assert damaged.read_bytes() == before
+        assert told.items == SESSIONS * RUNS * 2 or told.unreadable
+        counts.append(told.items)
+    whole = SESSIONS * RUNS * 2
+    # Most pages are leaves: one of them takes a few items at most.
+    assert sorted(counts)[len(counts) // 4] >= whole * 3 // 4, counts
+
+
+async def test_a_damaged_store_is_set_aside_and_salvaged_into_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sqlite3"
+    content = await written(path)
+    middle = len(content) // PAGE_BYTES // 2 * PAGE_BYTES
+    path.write_bytes(content[:middle] + b"\xa5" * (2 * PAGE_BYTES) + content[middle + 2 * PAGE_BYTES :])
+    store = await open_agent_store(path, profile="p", agent="a")
+    with pytest.raises(StorageDamagedError) as failure:
+        await store.read(lambda tx: [tx.item(h.item_id) for n in range(SESSIONS) for h in tx.items(f"s{n}", 0, 99, 0)])
+    await store.close()
+    told, store = await salvaged(Path(failure.value.details["set_aside"]), path)
+    try:
+        assert told.unreadable
+        assert SESSIONS * RUNS < await check(store) < SESSIONS * RUNS * 2
+    finally:
+        await store.close()
+
+
+async def test_a_file_of_an_earlier_version_is_salvaged_too(tmp_path: Path) -> None:
+    shutil.copy(HERE / "agent-v1.sqlite3", tmp_path / "old")
+    told, store = await salvaged(tmp_path / "old", tmp_path / "new")
+    try:
+        assert told == Salvaged(1, 2, 4, 0)
+        texts = await store.read(lambda tx: [tx.item_text(f"i{number}", 0, 10**6) for number in range(4)])
+        assert texts == TEXTS
+        run = await store.read(lambda tx: tx.run("r2"))
+        assert run is not None
+        assert run.phase == "unknown"
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"no database " * 500, b"SQLite format 3\0" + b"\xff" * 9000])
+async def test_of_what_is_no_database_nothing_is_read_and_that_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "old").write_bytes(content)
+    told, store = await salvaged(tmp_path / "old", tmp_path / "new")
+    try:
+        assert told == Salvaged(0, 0, 0, 1)
+    finally:
+        await store.close()
