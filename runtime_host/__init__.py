@@ -8,21 +8,37 @@ its own at first use.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from runtime_host.capabilities import AgentInspection, Capability, DriverInspection
+    from runtime_host.abort import AbortSignal
+    from runtime_host.capabilities import (
+        AgentInspection,
+        Capability,
+        CapabilityRequirement,
+        DriverInspection,
+        InspectedEnvironment,
+        ReplayBounds,
+        ToolInspection,
+    )
     from runtime_host.connectors.base import Connector, ConnectorRegistry, SecretRef
     from runtime_host.definitions import (
         AgentDefinition,
         Environment,
         ExecutionBinding,
+        JsonSchemaFormat,
         Observation,
         ReasoningConfig,
+        RunInput,
         SessionOptions,
+        TextFormat,
+        TextPart,
         TrustedContext,
+        WorkspaceFilePart,
     )
     from runtime_host.errors import (
+        AgentAbortedError,
         AgentBusyError,
         AgentCapabilityUnsupportedError,
         AgentClosedError,
+        AgentConfigurationChangedError,
         AgentDriverConfigurationError,
         AgentDriverNotFoundError,
         AgentEventHistoryExpiredError,
@@ -49,31 +65,48 @@ if TYPE_CHECKING:
     )
     from runtime_host.events import AgentEvent, EventType
     from runtime_host.journal import Gap, Journal, JournalSlice
+    from runtime_host.models.declared import DeclaredModels, read_models_toml
     from runtime_host.policy import Limits, Policy
     from runtime_host.results import AgentResult, Artifact, RunError, Usage
     from runtime_host.run import Run, Windows
     from runtime_host.runtime import Agent, AgentRuntime, LocalBackend, RecoveredRun
-    from runtime_host.session import InspectedState, Session, SessionReference
+    from runtime_host.session import InspectedState, Session, SessionReference, UnresolvedEffect
     from runtime_host.storage.memory import MemoryAgentStore
     from runtime_host.storage.sqlite import open_agent_store
     from runtime_host.transcript import OpenItem
 
 _HOMES = {
-    "capabilities": ("AgentInspection", "Capability", "DriverInspection"),
+    "abort": ("AbortSignal",),
+    "capabilities": (
+        "AgentInspection",
+        "Capability",
+        "CapabilityRequirement",
+        "DriverInspection",
+        "InspectedEnvironment",
+        "ReplayBounds",
+        "ToolInspection",
+    ),
     "connectors.base": ("Connector", "ConnectorRegistry", "SecretRef"),
     "definitions": (
         "AgentDefinition",
         "Environment",
         "ExecutionBinding",
+        "JsonSchemaFormat",
         "Observation",
         "ReasoningConfig",
+        "RunInput",
         "SessionOptions",
+        "TextFormat",
+        "TextPart",
         "TrustedContext",
+        "WorkspaceFilePart",
     ),
     "errors": (
+        "AgentAbortedError",
         "AgentBusyError",
         "AgentCapabilityUnsupportedError",
         "AgentClosedError",
+        "AgentConfigurationChangedError",
         "AgentDriverConfigurationError",
         "AgentDriverNotFoundError",
         "AgentEventHistoryExpiredError",
@@ -100,11 +133,12 @@ _HOMES = {
     ),
     "events": ("AgentEvent", "EventType"),
     "journal": ("Gap", "Journal", "JournalSlice"),
+    "models.declared": ("DeclaredModels", "read_models_toml"),
     "policy": ("Limits", "Policy"),
     "results": ("AgentResult", "Artifact", "RunError", "Usage"),
     "run": ("Run", "Windows"),
     "runtime": ("Agent", "AgentRuntime", "LocalBackend", "RecoveredRun"),
-    "session": ("InspectedState", "Session", "SessionReference"),
+    "session": ("InspectedState", "Session", "SessionReference", "UnresolvedEffect"),
     "storage.memory": ("MemoryAgentStore",),
     "storage.sqlite": ("open_agent_store",),
     "transcript": ("OpenItem",),
@@ -112,10 +146,13 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AbortSignal",
     "Agent",
+    "AgentAbortedError",
     "AgentBusyError",
     "AgentCapabilityUnsupportedError",
     "AgentClosedError",
+    "AgentConfigurationChangedError",
     "AgentDefinition",
     "AgentDriverConfigurationError",
     "AgentDriverNotFoundError",
@@ -139,17 +176,21 @@ __all__ = [
     "AgentWorkspaceError",
     "Artifact",
     "Capability",
+    "CapabilityRequirement",
     "Connector",
     "ConnectorError",
     "ConnectorRegistry",
+    "DeclaredModels",
     "DriverInspection",
     "Environment",
     "EventType",
     "ExecutionBinding",
     "Gap",
+    "InspectedEnvironment",
     "InspectedState",
     "Journal",
     "JournalSlice",
+    "JsonSchemaFormat",
     "Limits",
     "LocalBackend",
     "MemoryAgentStore",
@@ -158,8 +199,10 @@ __all__ = [
     "Policy",
     "ReasoningConfig",
     "RecoveredRun",
+    "ReplayBounds",
     "Run",
     "RunError",
+    "RunInput",
     "SecretRef",
     "Session",
     "SessionOptions",
@@ -170,10 +213,16 @@ __all__ = [
     "StorageForeignError",
     "StorageLockedError",
     "StorageUnsupportedError",
+    "TextFormat",
+    "TextPart",
+    "ToolInspection",
     "TrustedContext",
+    "UnresolvedEffect",
     "Usage",
     "Windows",
+    "WorkspaceFilePart",
     "open_agent_store",
+    "read_models_toml",
 ]
 
 

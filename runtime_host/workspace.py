@@ -72,9 +72,9 @@ def resolve_workspace(path: str, *, write: bool, private: Iterable[str] = ()) ->
     workspace = _look_at(path)
     if workspace.ancestry[0] == workspace.ancestry[-1]:
         raise _refused("A whole file system is no workspace. Choose a folder in it.", path)
-    if not os.access(workspace.root, os.R_OK | os.X_OK):
+    if not _may(workspace.root, os.R_OK | os.X_OK):
         raise _refused("The workspace may not be read by this program.", path)
-    if write and not os.access(workspace.root, os.W_OK):
+    if write and not _may(workspace.root, os.W_OK):
         raise _refused("The policy lets the session write, and the workspace may not be written.", path)
     for folder in private:
         try:
@@ -111,7 +111,7 @@ def resolve_file(workspace: Workspace, path: str, media_type: str | None) -> Wor
         raise _refused(f"The file cannot be found ({type(error).__name__}).", path) from None
     if os.path.commonpath((real, workspace.root)) != workspace.root:
         raise _refused("The file lies outside the workspace.", path)
-    if not stat.S_ISREG(found.st_mode) or not os.access(real, os.R_OK):
+    if not stat.S_ISREG(found.st_mode) or not _may(real, os.R_OK):
         raise _refused("This is no file that can be read.", path)
     known = media_type or IMAGE_TYPES.get(os.path.splitext(real)[1].lower())
     if known is None:
@@ -206,6 +206,11 @@ def _look_at(path: str) -> Workspace:
             at = above
     except (OSError, ValueError) as error:
         raise _refused(f"The workspace cannot be found ({type(error).__name__}).", path) from None
+
+
+def _may(path: str, mode: int) -> bool:
+    # As whoever this program acts, which is not always who started it.
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _refused(sentence: str, path: str) -> AgentWorkspaceError:
