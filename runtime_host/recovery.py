@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from runtime_host import outbox
-from runtime_host.errors import AgentRuntimeError
+from runtime_host.errors import AgentRuntimeError, StorageError
 from runtime_host.results import AgentResult, RunError
-from runtime_host.storage.base import UNRESOLVED, AgentTx, ItemRecord, ItemState, RunRecord, ToolCallRecord
+from runtime_host.storage.base import OPEN_PHASES, UNRESOLVED, AgentTx, ItemRecord, ItemState, RunRecord, ToolCallRecord
 
 UNKNOWN_CODE: Final = "RUN_UNKNOWN"
 UNKNOWN_AFTER_RESTART: Final = (
@@ -139,6 +139,24 @@ def _end_open_items(tx: AgentTx, run: RunRecord, state: ItemState) -> None:
             if item.run_id == run.run_id and item.state == "open":
                 tx.finish_item(item.item_id, state=state, text=None)
         first += _PAGE
+
+
+def is_written(known: RunRecord, record: RunRecord) -> bool:
+    """Whether the end of a run is the stored one already: an earlier try whose answer was lost.
+
+    Raises:
+        StorageError: another end is stored. It stands; nothing is written over it.
+    """
+    if known.phase in OPEN_PHASES:
+        return False
+    if (known.phase, known.result) == (record.phase, record.result):
+        return True
+    raise StorageError(
+        f"This run is stored as {known.phase} and would now be written as {record.phase}. What is stored stands; "
+        "look into the file before the session is used again.",
+        code="STORAGE_CONFLICT",
+        details={"run_id": known.run_id, "stored": known.phase, "refused": record.phase},
+    )
 
 
 def settle_unsendable(tx: AgentTx, runs: Sequence[RunRecord], error: AgentRuntimeError, now_ms: int) -> None:

@@ -45,7 +45,7 @@ from runtime_host.events import AgentEvent
 from runtime_host.intake import Intake, Redactor
 from runtime_host.journal import Journal, admitted_types
 from runtime_host.loop.own_thread import in_own_thread
-from runtime_host.recovery import UNKNOWN_CODE, UNKNOWN_TERMINATION, take_up
+from runtime_host.recovery import UNKNOWN_CODE, UNKNOWN_TERMINATION, is_written, take_up
 from runtime_host.results import AgentResult, Artifact, Bounded, DriverResult, RunError, bounded
 from runtime_host.states import (
     ENDED_RUN_STATES,
@@ -791,7 +791,7 @@ class _Drive:
 
         def end(tx: AgentTx) -> None:
             session, known = tx.session(record.session_id), tx.run(record.run_id)
-            if session is None or known is None or known.phase == record.phase:
+            if session is None or known is None or is_written(known, record):
                 # Deleted; or written by an earlier try whose answer was lost.
                 return
             write_items(tx, batch.writes)

@@ -15,6 +15,7 @@ from runtime_host.errors import (
     AgentEventHistoryExpiredError,
     AgentRequestConflictError,
     AgentSessionRecoveryError,
+    StorageError,
     StorageFailedError,
 )
 from runtime_host.recovery import take_stock
@@ -288,6 +289,46 @@ async def test_taking_stock_twice_settles_once() -> None:
         assert len(stock.unknown) == expected
     notices = [item for item in await stage.items(session.session_id) if item.kind == "notice"]
     assert len(notices) == 1
+
+
+async def test_an_end_whose_answer_was_lost_is_verified_and_acknowledged_anew() -> None:
+    async with Stage(Script(reply("Once."))) as stage:
+        session = await stage.open()
+        ending = stage.store.commits + 3
+        stage.store.fail_after = lambda number: number == ending
+        run = await session.run("Hi")
+        with pytest.raises(AgentSessionRecoveryError):
+            await run.result()
+        before = await stage.run_record(run.run_id)
+        assert before is not None
+        assert before.phase == "completed"
+        again = await session.get_run(run.run_id)
+        assert (await again.result()).output_text == "Once."
+        assert stage.store.commits > ending, "nothing acknowledged it"
+        assert await stage.run_record(run.run_id) == before
+        assert len(stage.driver.turns) == 1
+
+
+async def test_an_end_that_differs_from_the_stored_one_blocks_and_is_not_written() -> None:
+    async with Stage(Script(reply("Once."))) as stage:
+        session = await stage.open()
+        ending = stage.store.commits + 3
+        stage.store.fail_before = lambda number: number == ending
+        run = await session.run("Hi")
+        with pytest.raises(AgentSessionRecoveryError):
+            await run.result()
+        # Somebody else has settled it meanwhile, without the claim that forbids it.
+        await stage.memory.transact(lambda tx: take_stock(tx, live=(), session_id=None, now_ms=1))
+        settled = await stage.run_record(run.run_id)
+        for _ in range(2):
+            with pytest.raises(StorageError, match="What is stored stands") as conflict:
+                await session.get_run(run.run_id)
+            assert conflict.value.error_code == "STORAGE_CONFLICT"
+            assert conflict.value.details["stored"] == "unknown"
+        assert await stage.run_record(run.run_id) == settled
+        assert len(stage.driver.turns) == 1
+        with pytest.raises(AgentSessionRecoveryError):
+            await session.run("More")
 
 
 class RunMachine(RuleBasedStateMachine):
