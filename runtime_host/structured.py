@@ -66,9 +66,9 @@ def judge(text: str, schema: Mapping[str, Any], *, unwrap: bool) -> Judged:
             violations.append(_told(violation))
             if len(violations) > MAX_VIOLATIONS_TOLD:
                 break
-    except Exception as error:
-        # A reference that leads nowhere, a pattern that is none, nesting without end: not judged is not valid.
-        violations = [f"the answer could not be judged ({type(error).__name__})"]
+    except Exception:
+        # A reference that leads nowhere, nesting without end: what is not judged is not valid.
+        violations = ["the answer could not be judged, because the schema leads nowhere or has no end"]
     return Judged(None if violations else frozen, tuple(violations))
 
 
