@@ -4,6 +4,6 @@ The contract suites are modules of their own, because they need pytest: `driver_
 examples in `misbehaviour`, and `storage_contract`.
 """
 
-from runtime_host.testing.scripted import Do, Fail, Flood, Hold, Script, ScriptedDriver, Wait, reply
+from runtime_host.testing.scripted import Call, Do, Fail, Flood, Hold, Script, ScriptedDriver, Wait, reply
 
-__all__ = ["Do", "Fail", "Flood", "Hold", "Script", "ScriptedDriver", "Wait", "reply"]
+__all__ = ["Call", "Do", "Fail", "Flood", "Hold", "Script", "ScriptedDriver", "Wait", "reply"]

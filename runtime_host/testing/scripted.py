@@ -15,6 +15,7 @@ from runtime_host.definitions import AgentDefinition, SessionOptions
 from runtime_host.drivers.base import DriverRun, DriverSession, SessionOpening, Turn
 from runtime_host.events import DriverEvent
 from runtime_host.results import DriverResult
+from runtime_host.tools.base import HOST_TOOLS, ToolChannel, ToolDelivery, ToolRequest
 
 _PIECE: Final = DriverEvent("agent.message.delta", {"id": "flood", "text": "x", "phase": "unknown"})
 
@@ -56,7 +57,17 @@ class Do:
     action: Callable[[], object]
 
 
-Step: TypeAlias = DriverEvent | Wait | Hold | Fail | Flood | Do
+@dataclass(frozen=True)
+class Call:
+    """The model calls host tools and waits for all of them.
+
+    In a run that goes on after a restart, the steps up to the first call nobody was told of are not done again.
+    """
+
+    requests: tuple[ToolRequest, ...]
+
+
+Step: TypeAlias = DriverEvent | Wait | Hold | Fail | Flood | Do | Call
 
 
 @dataclass(frozen=True)
@@ -111,8 +122,10 @@ class ScriptedDriver:
         state_extra: what a session's state says besides.
         inspection_sends: a look at a binding reaches the far side.
         on_send: called with each turn as its input is sent.
+        on_told: called with a turn and what its native side is told of a call.
         turns, openings, cancels, closes, inspections: what it was given so far.
         sent: run ids of the inputs that were sent, each as often as it was.
+        told: what the native side was told of calls.
         released: set to end everything that hangs.
     """
 
@@ -130,6 +143,7 @@ class ScriptedDriver:
                 "event.live",
                 "event.message",
                 "event.reasoning",
+                HOST_TOOLS,
             )
         }
     )
@@ -141,9 +155,11 @@ class ScriptedDriver:
     state_extra: dict[str, Any] = field(default_factory=dict)
     inspection_sends: bool = False
     on_send: Callable[[Turn], object] | None = None
+    on_told: Callable[[Turn, ToolDelivery], object] | None = None
     turns: list[Turn] = field(default_factory=list)
     openings: list[SessionOpening] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
+    told: list[ToolDelivery] = field(default_factory=list)
     cancels: int = 0
     closes: int = 0
     inspections: int = 0
@@ -184,7 +200,8 @@ class _ScriptedSession:
         self._turns += 1
         script = driver.script_of(turn)
         await self._begin(script.start)
-        for _ in range(script.sends):
+        goes_on = turn.tools is not None and bool(turn.tools.earlier)
+        for _ in range(0 if goes_on else script.sends):
             driver.sent.append(turn.run_id)
             if driver.on_send is not None:
                 driver.on_send(turn)
@@ -192,7 +209,7 @@ class _ScriptedSession:
             raise script.acceptance
         if script.acceptance == "hangs":
             await driver.released.wait()
-        run = _ScriptedRun(driver, script)
+        run = _ScriptedRun(driver, script, turn)
         self._runs.append(run)
         driver.runs.append(run)
         return run
@@ -227,9 +244,10 @@ class _ScriptedSession:
 
 
 class _ScriptedRun:
-    def __init__(self, driver: ScriptedDriver, script: Script) -> None:
+    def __init__(self, driver: ScriptedDriver, script: Script, turn: Turn) -> None:
         self._driver = driver
         self._script = script
+        self._turn = turn
         self.stop = asyncio.Event()
         self._said: DriverEvent | None = None
         self._asked = 0
@@ -240,10 +258,13 @@ class _ScriptedRun:
         return self._script.cancel == "stops"
 
     async def events(self) -> AsyncIterator[DriverEvent]:
-        for step in self._script.steps:
+        for step in self._steps():
             if self.stop.is_set():
                 return
-            if isinstance(step, Flood):
+            if isinstance(step, Call):
+                for event in await self._call(step):
+                    yield event
+            elif isinstance(step, Flood):
                 for _ in range(step.events):
                     if self._driver.released.is_set() or (self.stop.is_set() and not step.deaf):
                         return
@@ -259,6 +280,56 @@ class _ScriptedRun:
             if self._said is not None:
                 yield self._said
         self.over = self._script.ended_result_stands
+
+    def _steps(self) -> Sequence[Step]:
+        """All steps, or of a run that goes on those from the first call on that nobody was told of."""
+        tools, steps = self._turn.tools, self._script.steps
+        if tools is None or not tools.earlier:
+            return steps
+        told = {call.request.call_id for call in tools.earlier if call.told is not None}
+        for number, step in enumerate(steps):
+            if isinstance(step, Call) and not {request.call_id for request in step.requests} <= told:
+                return steps[number:]
+        return ()
+
+    async def _call(self, step: Call) -> list[DriverEvent]:
+        """Have the calls executed and the native side told; what is to be published of it."""
+        tools = self._turn.tools
+        if tools is None:
+            raise LookupError("the definition selects no tools")
+        published: list[DriverEvent] = []
+
+        async def started(request: ToolRequest, arguments: Any) -> None:
+            data = {"id": request.call_id, "name": request.name, "arguments": arguments}
+            published.append(DriverEvent("tool.started", data))
+
+        async def completed(delivery: ToolDelivery) -> None:
+            data = {"id": delivery.call_id, "name": delivery.name, "result": delivery.payload, "error": delivery.error}
+            published.append(DriverEvent("tool.completed", data))
+
+        working = asyncio.ensure_future(self._deliver(tools, step.requests, started, completed))
+        stopping = asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+            else:
+                working.cancel()
+                await asyncio.wait((working,))
+        finally:
+            working.cancel()
+            stopping.cancel()
+        return published
+
+    async def _deliver(self, tools: ToolChannel, requests: tuple[ToolRequest, ...], *said: Any) -> None:
+        ids = tuple(request.call_id for request in requests)
+        deliveries = await tools.execute(requests, *said)
+        await tools.delivering(ids)
+        for delivery in deliveries:
+            self._driver.told.append(delivery)
+            if self._driver.on_told is not None:
+                self._driver.on_told(self._turn, delivery)
+        tools.delivered(ids)
 
     async def _do(self, step: Wait | Hold | Fail | Do) -> None:
         match step:
