@@ -48,9 +48,6 @@ _Key = tuple[str, str]
 
 MAX_TOLD_BYTES: Final = 256 * 1024
 """What a model is told of one call at most."""
-STOP_GRACE_S: Final = 1.0
-"""How long a tool may go on to its end after its run was asked to stop."""
-STOP_END_S: Final = 0.5
 RECONCILE_S: Final = 30.0
 HOOK_S: Final = 10.0
 
@@ -93,6 +90,8 @@ class SessionTools:
         store: of the agent.
         redactor: applied to arguments and reports before they are kept or told.
         on_retained: told of reports that could not be kept or may not be told.
+        window_s: how long a run that is stopped is waited for. For half of it a tool may go on to its
+            end; then it is cut.
     """
 
     def __init__(
@@ -104,6 +103,7 @@ class SessionTools:
         store: AgentStore,
         redactor: Redactor,
         on_retained: OnRetainedObservation | None = None,
+        window_s: float = 2.0,
     ) -> None:
         self.session_id = session_id
         self.bound = bound
@@ -111,6 +111,8 @@ class SessionTools:
         self.redactor = redactor
         self._context = context
         self._on_retained = on_retained
+        self._grace_s = window_s / 2
+        self._end_s = window_s / 4
         self._retained: dict[_Key, _Retained] = {}
         self._running: dict[_Key, _Execution] = {}
         self._unresolved: dict[_Key, ToolCallRecord] = {}
@@ -140,11 +142,11 @@ class SessionTools:
                 execution.tool.cancel()
         tasks = tuple(self._tasks)
         if tasks:
-            _, left = await asyncio.wait(tasks, timeout=STOP_END_S)
+            _, left = await asyncio.wait(tasks, timeout=self._end_s)
             for task in left:
                 task.cancel()
             if left:
-                await asyncio.wait(left, timeout=STOP_END_S)
+                await asyncio.wait(left, timeout=self._end_s)
         manager = self.bound.resolved.manager
         if manager is not None and self._acquired:
             self._acquired = False
@@ -277,10 +279,10 @@ class SessionTools:
         if whole is None:
             return
         execution.stopping.set()
-        await asyncio.wait({whole}, timeout=STOP_GRACE_S)
+        await asyncio.wait({whole}, timeout=self._grace_s)
         if execution.tool is not None and not whole.done():
             execution.tool.cancel()
-            await asyncio.wait({whole}, timeout=STOP_END_S)
+            await asyncio.wait({whole}, timeout=self._end_s)
 
     async def _perform(
         self, call: ToolCall, record: ToolCallRecord, commit: "Commit[Any]", execution: _Execution
