@@ -1,10 +1,19 @@
 """A runtime on a memory store with a scripted driver, and a store that fails where it is told."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from runtime_host.definitions import AgentDefinition, ExecutionBinding, Observation, SessionOptions, TrustedContext
+from runtime_host.capabilities import Capability, CapabilityRequirement
+from runtime_host.definitions import (
+    AgentDefinition,
+    Environment,
+    ExecutionBinding,
+    Observation,
+    SessionOptions,
+    TrustedContext,
+)
 from runtime_host.errors import StorageFailedError
 from runtime_host.events import AgentEvent
 from runtime_host.policy import Limits, Policy
@@ -72,6 +81,7 @@ class Stage:
         cleanup_s: float = 0.2,
         checkpoint_s: float = 0.02,
         journal_bytes: int = 4 * 1024 * 1024,
+        **backend: Any,
     ) -> None:
         self.memory: AgentStore = store or MemoryAgentStore()
         self.store = TouchyStore(self.memory)
@@ -83,6 +93,7 @@ class Stage:
             connectors=self.connectors,
             windows=Windows(cleanup_s=cleanup_s, checkpoint_s=checkpoint_s),
             max_session_journal_bytes=journal_bytes,
+            **backend,
         )
         self.runtime = AgentRuntime(self.backend)
 
@@ -119,13 +130,19 @@ def session_options(
     limits: Limits | None = None,
     observation: Observation | None = None,
     context: TrustedContext = ME,
+    folder: Path | None = None,
+    filesystem: Literal["denied", "read-only", "workspace-write"] = "denied",
+    needs: Sequence[CapabilityRequirement] = (),
     **execution: Any,
 ) -> SessionOptions:
+    place = Environment() if folder is None else Environment(type="local-directory", path=str(folder))
     return SessionOptions(
+        environment=place,
+        required_capabilities=tuple(needs),
         execution=ExecutionBinding(**{"driver": "scripted", "connector": "none", "model": "m-1", **execution}),
         context=context,
         policy=Policy(
-            filesystem="denied",
+            filesystem=filesystem,
             commands="denied",
             sandbox_network="denied",
             provider_web_search="denied",
@@ -139,6 +156,13 @@ def session_options(
 async def all_events(run: Run, after_sequence: int = 0) -> list[AgentEvent]:
     async with asyncio.timeout(10):
         return [event async for event in run.events(after_sequence)]
+
+
+def able(*more: str, **scripted: Any) -> ScriptedDriver:
+    """A scripted driver that can do more than the usual one."""
+    driver = ScriptedDriver(**scripted)
+    driver.capabilities |= {name: Capability(support="native") for name in more}
+    return driver
 
 
 def kinds(items: list[ItemRecord]) -> list[tuple[str, str, str]]:
