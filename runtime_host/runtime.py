@@ -580,6 +580,7 @@ class AgentRuntime:
             store=store,
             redactor=self.backend.redactor,
             on_retained=self.backend.on_retained_observation,
+            window_s=self.backend.windows.cleanup_s,
         )
 
     async def _open_native(
