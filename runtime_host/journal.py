@@ -14,6 +14,7 @@ who reads. Invariants:
 import asyncio
 import logging
 import time
+import weakref
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
-from runtime_host.canonical import FrozenDict, cut_utf8
+from runtime_host.canonical import cut_utf8, freeze
 from runtime_host.definitions import Observation
 from runtime_host.errors import AgentEventHistoryExpiredError
 from runtime_host.events import DELTA_TYPES, AgentEvent, EventType
@@ -65,6 +66,7 @@ _KEPT_SCALARS: Final = (
 )
 
 _encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
 _sequence_of: Final = attrgetter("sequence")
 
 
@@ -116,17 +118,20 @@ class JournalStatistics(NamedTuple):
 
 
 class _Entry:
-    """A published event. The public model is built when somebody reads it, and then shared."""
+    """A published event, as JSON: what is kept is as large as it is counted, whoever reads or does not.
 
-    __slots__ = ("data", "model", "sequence", "size_bytes", "timestamp_s", "type")
+    The public model is built when somebody reads it, and shared as long as anybody has it.
+    """
 
-    def __init__(self, sequence: int, timestamp_s: float, type_: EventType, data: FrozenDict, size_bytes: int) -> None:
+    __slots__ = ("json", "model", "sequence", "size_bytes", "timestamp_s", "type")
+
+    def __init__(self, sequence: int, timestamp_s: float, type_: EventType, json: bytes, size_bytes: int) -> None:
         self.sequence = sequence
         self.timestamp_s = timestamp_s
         self.type = type_
-        self.data = data
+        self.json = json
         self.size_bytes = size_bytes
-        self.model: AgentEvent | None = None
+        self.model: weakref.ReferenceType[AgentEvent] | None = None
 
 
 class _Shelf:
@@ -455,12 +460,11 @@ class Journal:
         self._publish(sequence, pending.timestamp_s, pending.type, data, True)
 
     def _publish(self, sequence: int, timestamp_s: float, type_: EventType, data: dict[str, Any], delta: bool) -> None:
-        size_bytes = len(_encode(data))
-        if size_bytes > self.payload_cap_bytes:
-            data = _cut(data, self.payload_cap_bytes)
-            size_bytes = len(_encode(data))
-        size_bytes += self._envelope_bytes
-        entry = _Entry(sequence, timestamp_s, type_, FrozenDict(data), size_bytes)
+        json = _encode(data)
+        if len(json) > self.payload_cap_bytes:
+            json = _encode(_cut(data, self.payload_cap_bytes))
+        size_bytes = len(json) + self._envelope_bytes
+        entry = _Entry(sequence, timestamp_s, type_, json, size_bytes)
         (self._deltas if delta else self._others).entries.append(entry)
         self._retained_bytes += size_bytes
         if self._retained_bytes > self.budget_bytes:
@@ -483,17 +487,18 @@ class Journal:
         return Gap(first, last, self._dropped_events, self._dropped_deltas)
 
     def _model(self, entry: _Entry) -> AgentEvent:
-        model = entry.model
+        model = entry.model() if entry.model is not None else None
         if model is None:
             # The journal made every part of it: nothing is left to validate.
-            model = entry.model = AgentEvent.model_construct(
+            model = AgentEvent.model_construct(
                 run_id=self.run_id,
                 session_id=self.session_id,
                 sequence=entry.sequence,
                 timestamp=datetime.fromtimestamp(entry.timestamp_s, UTC),
                 type=entry.type,
-                data=entry.data,
+                data=freeze(_decode(entry.json)),
             )
+            entry.model = weakref.ref(model)
         return model
 
     def _marker(self, gap: Gap) -> AgentEvent:
