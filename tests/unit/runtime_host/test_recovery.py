@@ -520,4 +520,9 @@ class RunMachine(RuleBasedStateMachine):
 
 
 TestRunMachine = RunMachine.TestCase
-TestRunMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+# 1,000 histories in the long run.
+TestRunMachine.settings = settings(
+    max_examples=max(40, settings.default.max_examples // 5 if settings.default else 0),
+    stateful_step_count=25,
+    deadline=None,
+)
