@@ -32,6 +32,7 @@ from runtime_host.storage.base import (
     RequestRecord,
     RunRecord,
     SessionRecord,
+    ToolCallRecord,
 )
 from runtime_host.storage.memory import MemoryAgentStore
 
@@ -82,6 +83,14 @@ def item(position: int = 0, text: str = "", session_id: str = "s", **changes: An
         state="open",
         text=text,
         created_ms=3,
+    )
+    return msgspec.structs.replace(record, **changes)
+
+
+def tool_call(call_id: str = "c", **changes: Any) -> ToolCallRecord:
+    """A call that was asked for."""
+    record = ToolCallRecord(
+        session_id="s", run_id="r", call_id=call_id, tool="t", arguments="{}", phase="requested", created_ms=4
     )
     return msgspec.structs.replace(record, **changes)
 
@@ -147,6 +156,25 @@ class AgentStoreContract:
 
         assert await store.read(look) == ((1, 1, None), [session()], 0, 0, [], None)
 
+    async def test_writes_to_every_table_of_a_session_are_there_together_or_not_at_all(self, store: AgentStore) -> None:
+        def write(tx: AgentTx) -> None:
+            tx.put_run(run())
+            tx.put_request(RequestRecord(session_id="s", request_id="q", digest="d", run_id="r"))
+            tx.add_item(item(0, "hi", kind="user", state="complete"))
+            tx.put_tool_call(tool_call())
+            tx.put_fact("k", 1)
+
+        def fails_at_the_end(tx: AgentTx) -> None:
+            write(tx)
+            assert _tables(tx) == (1, 1, 1, 1, 1), "what was written is not seen by the same transaction"
+            raise Undo
+
+        with pytest.raises(Undo):
+            await store.transact(fails_at_the_end)
+        assert await store.read(_tables) == (0, 0, 0, 0, 0)
+        await store.transact(write)
+        assert await store.read(_tables) == (1, 1, 1, 1, 1)
+
     async def test_an_undone_deletion_brings_everything_back_in_order(self, store: AgentStore) -> None:
         def fill(tx: AgentTx) -> None:
             tx.put_session(session("t"))
@@ -200,6 +228,18 @@ class AgentStoreContract:
             await store.read(lambda tx: None)
         thread.join()
         assert done == ["elsewhere"]
+
+    async def test_close_seals_admission_at_once_though_it_still_drains(self, place: StorePlace) -> None:
+        store = await place.open()
+        waiting = [asyncio.ensure_future(store.transact(partial(_append, number))) for number in range(5)]
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(store.close())
+        await asyncio.sleep(0)
+        with pytest.raises(StorageError) as refusal:
+            await store.transact(partial(_append, 99))
+        assert refusal.value.error_code == "STORAGE_CLOSED"
+        await closing
+        assert await asyncio.gather(*waiting) == [1, 2, 3, 4, 5]
 
     async def test_close_finishes_what_was_admitted_and_refuses_the_rest(self, place: StorePlace) -> None:
         store = await place.open()
@@ -421,6 +461,11 @@ class AgentStoreContract:
         await store.transact(
             steps(*(partial(_add, item(n, kind=kind, state=state)) for n, (kind, state) in enumerate(rows)))
         )
+        # The end is applied before the choice of kinds and states: it counts items, not messages.
+        for before in range(len(rows) + 1):
+            upto = await store.read(lambda tx, before=before: tx.messages("s", before))  # type: ignore[misc]
+            kinds = [rows[position] for position in range(before)]
+            assert len(upto) == sum(k in ("user", "reply") and s in ("complete", "stopped") for k, s in kinds)
         said = await store.read(lambda tx: tx.messages("s", 8))
         assert [(message.position, message.kind) for message in said] == [
             (0, "user"),
@@ -428,6 +473,26 @@ class AgentStoreContract:
             (4, "user"),
             (5, "reply"),
         ]
+
+    # ---- calls of host tools ----
+
+    async def test_calls_keep_their_order_and_are_found_while_unresolved(self, store: AgentStore) -> None:
+        def ask(tx: AgentTx) -> None:
+            tx.put_run(run())
+            for call_id in ("b", "a", "c"):
+                tx.put_tool_call(tool_call(call_id))
+
+        await store.transact(ask)
+        assert [call.call_id for call in await store.read(lambda tx: tx.tool_calls("r"))] == ["b", "a", "c"]
+        assert await store.read(lambda tx: tx.unresolved_tool_calls("s")) == []
+        executing = tool_call("a", phase="executing")
+        known = tool_call("b", phase="acknowledged", outcome="failed", payload={"n": [1]}, evidence=("e",))
+        await store.transact(steps(lambda tx: tx.put_tool_call(executing), lambda tx: tx.put_tool_call(known)))
+        assert await store.read(lambda tx: tx.unresolved_tool_calls("s")) == [executing]
+        assert await store.read(lambda tx: tx.tool_calls("r")) == [known, executing, tool_call("c")]
+        assert await store.read(lambda tx: (tx.tool_call("r", "b"), tx.tool_call("r", "none"))) == (known, None)
+        await store.transact(lambda tx: tx.delete_session("s"))
+        assert await store.read(lambda tx: (tx.tool_calls("r"), tx.unresolved_tool_calls("s"))) == ([], [])
 
     # ---- facts ----
 
@@ -480,6 +545,19 @@ def _run_histories(machine: Callable[[], RuleBasedStateMachine]) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def _append(number: int, tx: AgentTx) -> int:
+    """The length of a list with one more in it."""
+    known = [*(tx.fact("list") or []), number]
+    tx.put_fact("list", known)
+    return len(known)
+
+
+def _tables(tx: AgentTx) -> tuple[int, ...]:
+    """How much of the session each table holds."""
+    rows: tuple[Any, ...] = tx.runs("s"), tx.tool_calls("r")
+    return (*map(len, rows), tx.count_requests("s"), tx.count_items("s"), tx.fact("k") or 0)
 
 
 def _add(record: ItemRecord, tx: AgentTx) -> None:
