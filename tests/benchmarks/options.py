@@ -13,3 +13,4 @@ class Options:
     seconds: float = 60.0
     sessions: int = 1_000
     rows: int = 100_000
+    events: int = 1_000_000
