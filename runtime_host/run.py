@@ -56,7 +56,7 @@ from runtime_host.states import (
 from runtime_host.storage.base import AgentStore, AgentTx, ItemState, RunRecord
 from runtime_host.structured import judge, sentence
 from runtime_host.tools.base import RunCompletion
-from runtime_host.tools.calls import RunChannel, SessionTools
+from runtime_host.tools.calls import RunChannel, SessionTools, told_calls
 from runtime_host.transcript import OpenItem, Transcript, bound_text, write_items
 from runtime_host.workspace import Workspace, inside, resolve_file
 
@@ -455,12 +455,18 @@ class _Drive:
 
     async def _read_transcript(self) -> tuple[TranscriptMessage, ...]:
         session_id, end = self.seat.session_id, self._first_position
-        items = await self.seat.store.read(lambda tx: tx.messages(session_id, end))
-        return tuple(
-            TranscriptMessage("user" if item.kind == "user" else "assistant", item.text)
-            for item in items
-            if item.run_id != self.run.run_id
-        )
+        has_tools = self.seat.tools is not None
+
+        def read(tx: AgentTx) -> tuple[TranscriptMessage, ...]:
+            return tuple(
+                TranscriptMessage("user", item.text, told_calls(tx.tool_calls(item.run_id or "")) if has_tools else ())
+                if item.kind == "user"
+                else TranscriptMessage("assistant", item.text)
+                for item in tx.messages(session_id, end)
+                if item.run_id != self.run.run_id
+            )
+
+        return await self.seat.store.read(read)
 
     async def _observe(self, native: DriverRun) -> _Outcome:
         pump = self._spawn(self._pump(native))
@@ -543,7 +549,8 @@ class _Drive:
         async def wait() -> T:
             return await awaitable
 
-        task = self._spawn(wait())
+        # A coroutine is its own task: cancelled before its first step, it ends as one that was awaited.
+        task = self._spawn(awaitable if asyncio.iscoroutine(awaitable) else wait())
         if not await self._ended_in_window(task):
             raise _WindowPassedError
         return task.result()

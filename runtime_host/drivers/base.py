@@ -20,14 +20,18 @@ from runtime_host.definitions import (
 )
 from runtime_host.events import DriverEvent
 from runtime_host.results import DriverResult
-from runtime_host.tools.base import ToolChannel, ToolOffer
+from runtime_host.tools.base import EarlierCall, ToolChannel, ToolOffer
 
 
 class TranscriptMessage(NamedTuple):
-    """One earlier message, as the harness's own loop reads it back. `role`: user or assistant."""
+    """One earlier message, as the harness's own loop reads it back. `role`: user or assistant.
+
+    `calls` of an input are the tool calls that its run made, in order, each as the native side was told.
+    """
 
     role: str
     text: str
+    calls: tuple[EarlierCall, ...] = ()
 
 
 class Turn(NamedTuple):

@@ -599,6 +599,16 @@ def unresolved_error(record: ToolCallRecord) -> AgentUnresolvedEffectError:
     )
 
 
+def told_calls(records: Sequence[ToolCallRecord]) -> tuple[EarlierCall, ...]:
+    """Calls of a run that is over as the native side was told of them; none unless it was told of all."""
+    if any(record.phase not in ("delivering", "delivered") for record in records):
+        return ()
+    return tuple(
+        EarlierCall(ToolRequest(record.call_id, record.tool, record.arguments, record.native), _delivery(record))
+        for record in records
+    )
+
+
 def _delivery(record: ToolCallRecord, told: outbox.Told | None = None, duration_ms: int | None = None) -> ToolDelivery:
     outcome, payload = (told.outcome, told.payload) if told is not None else (record.outcome, record.payload)
     success = outcome == "succeeded"

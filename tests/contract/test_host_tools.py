@@ -199,6 +199,17 @@ async def test_rounds_go_on_until_the_model_is_done(chat_server: ChatServer, sto
     assert world.effects == ["Paris", "Rome"]
     assert [call.phase for call in await calls_of(store, result)] == ["delivered", "delivered"]
     assert (len(chat_server.requests), after.status) == (4, "completed")
+    # What the tools said is still there for the model.
+    sent = chat_server.requests[-1].json()["messages"]
+    assert [(each["role"], each["content"]) for each in sent[1:]] == [
+        ("user", "What is the weather?"),
+        ("assistant", "Step 1."),
+        ("tool", RAIN),
+        ("assistant", "Step 2."),
+        ("tool", RAIN.replace("Paris", "Rome")),
+        ("assistant", result.output_text),
+        ("user", "Thanks."),
+    ]
 
 
 @pytest.mark.parametrize(

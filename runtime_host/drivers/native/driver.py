@@ -19,6 +19,7 @@ from runtime_host.connectors.base import Connector, ConnectorRegistry
 from runtime_host.definitions import AgentDefinition, SessionOptions
 from runtime_host.drivers.base import SessionOpening, Turn
 from runtime_host.drivers.native import mapping, profile
+from runtime_host.drivers.native.formats import instructions_with
 from runtime_host.drivers.native.profile import DRIVER_ID
 from runtime_host.errors import AgentClosedError, AgentRuntimeError, AgentSessionRecoveryError
 from runtime_host.events import DriverEvent
@@ -236,7 +237,8 @@ class NativeRun:
         turn, tools = self._turn, self._turn.tools
         earlier = await turn.read_transcript()
         api = await self._driver.api()
-        messages = mapping.messages(self._definition.instructions, earlier, turn.text)
+        instructions = instructions_with(self._definition.instructions, turn.response_format)
+        messages = mapping.messages(instructions, earlier, turn.text)
         telling: tuple[str, ...] = ()
         if tools is not None:
             for round_ in mapping.rounds(tools.earlier):

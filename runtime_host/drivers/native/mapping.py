@@ -4,6 +4,7 @@ Owns what the person reads when a model server fails. Must not know any I/O. Inv
 our words and facts of the binding only; nothing the server wrote is in it.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -42,19 +43,41 @@ def messages(instructions: str, earlier: Sequence[TranscriptMessage], text: str)
     """The conversation as a chat-completions server takes it: roles alternate, the input is last.
 
     An input whose reply failed stands before the next input; both go as one, because many models refuse two
-    messages of one role in a row.
+    messages of one role in a row. The tool calls of an earlier run stand where they were made, as long as a reply
+    came after them.
     """
     sent: list[dict[str, Any]] = []
     if instructions.strip():
         sent.append({"role": "system", "content": instructions})
-    for role, content in (*earlier, TranscriptMessage("user", text)):
+    in_rounds: list[str] = []
+    for position, (role, content, calls) in enumerate((*earlier, TranscriptMessage("user", text))):
+        if role == "assistant" and content in in_rounds:
+            in_rounds.remove(content)
+            continue
         if not content.strip():
             continue
         if sent and sent[-1]["role"] == role:
             sent[-1]["content"] += "\n\n" + content
         else:
             sent.append({"role": role, "content": content})
+        if calls:
+            past, in_rounds = _answered_rounds(calls, earlier[position + 1 :])
+            for round_ in past:
+                sent += tool_messages(round_.said, round_.told)
     return sent
+
+
+def _answered_rounds(
+    calls: Sequence[EarlierCall], after: Sequence[TranscriptMessage]
+) -> tuple[list["Round"], list[str]]:
+    """Rounds of an earlier run and what was said in them; none unless the model said something after the last."""
+    past = rounds(calls)
+    replies = [each.text for each in itertools.takewhile(lambda each: each.role == "assistant", after)]
+    said = [round_.said for round_ in past if round_.said]
+    for each in said:
+        if each in replies:
+            replies.remove(each)
+    return (past, said) if any(reply.strip() for reply in replies) else ([], [])
 
 
 def tools(offers: Sequence[ToolOffer]) -> list[dict[str, Any]]:

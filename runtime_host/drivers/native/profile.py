@@ -63,7 +63,9 @@ def inspection(
         "session.continue": Capability(support="native"),
         "session.restore": Capability(support="native"),
         "run.cancel": Capability(support="native"),
-        "run.structured_output": _no("not carried by this harness"),
+        "run.structured_output": Capability(
+            support="emulated", reason="the model is told the schema; its answer is checked here"
+        ),
         "run.model_override": Capability(support="native"),
         "run.reasoning_override": _no("this model does not reason")
         if no_reasoning

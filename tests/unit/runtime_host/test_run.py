@@ -556,7 +556,7 @@ async def test_the_harness_reads_what_was_said_before() -> None:
         await second.cancel()
         await (await session.run("3")).result()
         said = await stage.driver.turns[2].read_transcript()
-        assert [tuple(message) for message in said] == [
+        assert [message[:2] for message in said] == [
             ("user", "1"),
             ("assistant", "One."),
             ("user", "2"),
