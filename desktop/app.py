@@ -35,6 +35,7 @@ from runtime_host.connectors.base import Connector, ConnectorRegistry
 from runtime_host.connectors.model_list import list_models
 from runtime_host.drivers.native.driver import NativeDriver
 from runtime_host.errors import AgentRuntimeError, StorageDamagedError
+from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels, read_models_toml
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from ui.wire import dto
 
@@ -108,7 +109,13 @@ class Host:
         self.stores = AgentStores(paths, self.settings.profile_uuid)
         stack.push_async_callback(self.stores.aclose)
         self.runtime = AgentRuntime(
-            LocalBackend(drivers=[NativeDriver(self.registry)], connectors=self.registry, storage=self.stores.open)
+            LocalBackend(
+                drivers=[NativeDriver(self.registry, declared=_declared_models(paths))],
+                connectors=self.registry,
+                storage=self.stores.open,
+                private_roots=(paths.data,),
+                durability="durable",
+            )
         )
         stack.push_async_callback(self.runtime.aclose)
         self.conversations = Conversations(profile, self.stores, self.runtime, self.choices)
@@ -237,6 +244,15 @@ class Host:
         """Look again once the change that is being told has been taken in."""
         if self.window is None or not self.window.is_open:
             asyncio.get_running_loop().call_soon(self.end_when_idle)
+
+
+def _declared_models(paths: ProfilePaths) -> DeclaredModels:
+    """What the person's `models.toml` says of models. One that is wrong declares nothing, and the log says why."""
+    try:
+        return read_models_toml(paths.data / "models.toml")
+    except AgentRuntimeError as error:
+        log.warning("nothing of it is used: %s", error.message)
+        return NOTHING_DECLARED
 
 
 def run_window(paths: ProfilePaths, lock: HostLock, launch: Launch) -> int:

@@ -373,7 +373,7 @@ class Conversations:
                 model=choice.model if choice.model != bound.model else None,
                 reasoning=reasoning if reasoning != bound.reasoning else None,
                 metadata=metadata,
-                **({} if response_format is None else {"response_format": response_format}),
+                response_format=response_format,
             )
             if live.run is None and not run.done:
                 live.run = run

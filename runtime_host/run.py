@@ -553,7 +553,8 @@ class _Drive:
         task = self._spawn(awaitable if asyncio.iscoroutine(awaitable) else wait())
         if not await self._ended_in_window(task):
             raise _WindowPassedError
-        return task.result()
+        result: T = task.result()
+        return result
 
     async def _ended_in_window(self, task: "asyncio.Task[Any]") -> bool:
         done, _ = await asyncio.wait({task}, timeout=self.seat.windows.cleanup_s)

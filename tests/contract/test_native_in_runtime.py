@@ -114,3 +114,32 @@ async def test_an_effort_nobody_verified_sends_nothing(chat_server: ChatServer, 
             code, message = refused.error_code, refused.message
     assert (code, "is not known" in message) == ("AGENT_DRIVER_CONFIGURATION", True)
     assert chat_server.requests == []
+
+
+SCHEMA = {"type": "object", "properties": {"capital": {"type": "string"}}, "required": ["capital"]}
+
+
+@pytest.mark.parametrize(
+    ("reply", "parsed"),
+    [
+        ('{"capital": "Paris"}', {"capital": "Paris"}),
+        ('```json\n{"capital": "Paris"}\n```', {"capital": "Paris"}),
+        ('{"capital": 1}', None),
+        ("Paris.", None),
+    ],
+)
+async def test_an_answer_with_a_schema_is_asked_for_and_judged(
+    chat_server: ChatServer, tmp_path: Path, reply: str, parsed: object
+) -> None:
+    chat_server.reply = reply
+    async with session_on(chat_server, tmp_path) as session:
+        run = await session.run("The capital?", response_format={"type": "json_schema", "schema": SCHEMA})
+        result = await run.result()
+        plain = await (await session.run("And now?")).result()
+    [asked, usual] = [request.json()["messages"][0]["content"] for request in chat_server.requests]
+    assert asked.startswith(DEFINITION.instructions)
+    assert json.dumps(SCHEMA, sort_keys=True, separators=(",", ":")) in asked
+    assert usual == DEFINITION.instructions, "the next message is asked as always"
+    assert (result.output_parsed, result.enforcement) == (parsed, {"structured_output": "emulated"})
+    assert result.status == ("completed" if parsed else "failed")
+    assert plain.status == "completed"
