@@ -1,0 +1,55 @@
+"""The table of statements names tests that exist: a promise whose test is gone is no promise."""
+
+import ast
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+README = Path(__file__).with_name("README.md")
+
+
+def named() -> list[str]:
+    return re.findall(r"`([a-z_/]+\.py::[A-Za-z0-9_:]+)`", README.read_text("utf-8"))
+
+
+def classes_and_functions(path: Path) -> dict[str, ast.AST]:
+    tree = ast.parse(path.read_text("utf-8"))
+    found: dict[str, ast.AST] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign):
+            found |= {target.id: node for target in node.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def cases_of_suites() -> set[str]:
+    """Names of the cases of the public suites, which their subclasses inherit."""
+    suites = TESTS.parent / "runtime_host" / "testing"
+    return set(re.findall(r"def (test_\w+)", "".join(path.read_text("utf-8") for path in suites.glob("*_contract.py"))))
+
+
+def test_every_test_that_a_statement_names_exists() -> None:
+    inherited = cases_of_suites()
+    missing = []
+    for name in named():
+        file, *parts = name.split("::")
+        path = TESTS / file
+        found = classes_and_functions(path) if path.is_file() else {}
+        if parts[0] not in found or (len(parts) == 2 and parts[1] not in inherited):
+            missing.append(name)
+    assert not missing, missing
+
+
+def test_every_statement_has_a_test_or_a_reason() -> None:
+    rows = [line.split("|")[1:-1] for line in README.read_text("utf-8").splitlines() if re.match(r"\| \d+ \|", line)]
+    assert len(rows) > 80
+    assert [int(number) for number, _, _ in rows] == list(range(1, len(rows) + 1))
+    for number, statement, shown in rows:
+        assert len(statement) > 20, number
+        assert "does not apply: " in shown or re.search(r"`[a-z_/]+\.py::\w+", shown), number
+
+
+def test_most_statements_are_shown_and_not_explained_away() -> None:
+    rows = [line for line in README.read_text("utf-8").splitlines() if re.match(r"\| \d+ \|", line)]
+    assert sum("does not apply" in row for row in rows) * 10 <= len(rows)
