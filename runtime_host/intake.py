@@ -50,6 +50,7 @@ class Intake:
         redactor: applied to everything.
         grown: called when an item has new text to be checkpointed.
         ended: called when an item has ended and waits to be durable.
+        place: a path as it is told: relative to the workspace; None for one that lies elsewhere.
     """
 
     def __init__(
@@ -60,12 +61,14 @@ class Intake:
         redactor: Redactor,
         grown: Callable[[], None],
         ended: Callable[[], None],
+        place: Callable[[str], str | None] | None = None,
     ) -> None:
         self._journal = journal
         self._transcript = transcript
         self._redactor = redactor
         self._grown = grown
         self._ended = ended
+        self._place = place
         self._streams: dict[str, _Stream] = {}
         self.usage: Usage | None = None
 
@@ -127,6 +130,12 @@ class Intake:
         elif type_ == "tool.progress":
             self._take_stream(type_, "delta", data)
         elif type_ in _OTHERS:
+            if type_ in _FILE_EVENTS and self._place is not None:
+                path = self._place(data["path"])
+                if path is None:
+                    self._journal.append("diagnostic", OUTSIDE_WORKSPACE)
+                    return
+                data = {**data, "path": path}
             if type_ in ("command.completed", "tool.completed"):
                 self._end_streams(str(data.get("id", "")))
             elif type_ == "usage.updated":
@@ -192,6 +201,12 @@ class Intake:
         return public
 
 
+_FILE_EVENTS: Final = frozenset({"file.change.started", "file.changed"})
+OUTSIDE_WORKSPACE: Final[dict[str, Any]] = FrozenDict(
+    code="FILE_CHANGE_OUTSIDE_WORKSPACE",
+    level="warning",
+    message="The harness told of a change outside of the workspace; it is left out.",
+)
 _OTHERS: Final[frozenset[str]] = frozenset(
     {
         "plan.updated",

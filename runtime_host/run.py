@@ -11,6 +11,7 @@ not know other runs, connectors or who reads. Invariants:
 """
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -42,7 +43,7 @@ from runtime_host.errors import (
     StorageError,
 )
 from runtime_host.events import AgentEvent
-from runtime_host.intake import Intake, Redactor
+from runtime_host.intake import OUTSIDE_WORKSPACE, Intake, Redactor
 from runtime_host.journal import Journal, admitted_types
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.recovery import UNKNOWN_CODE, UNKNOWN_TERMINATION, is_written, take_up
@@ -310,6 +311,7 @@ class _Drive:
             redactor=seat.redactor,
             grown=self._text_grew,
             ended=self._item_ended,
+            place=None if seat.workspace is None else functools.partial(inside, seat.workspace.root),
         )
         # Dispatched already: an earlier process left it waiting for results of tools.
         self._goes_on = run._record.phase == "dispatched"
@@ -881,14 +883,7 @@ class _Drive:
             if masked.type == "workspace-change" and workspace is not None:
                 path = inside(workspace.root, masked.path or "")
                 if path is None:
-                    self.journal.append(
-                        "diagnostic",
-                        {
-                            "code": "FILE_CHANGE_OUTSIDE_WORKSPACE",
-                            "level": "warning",
-                            "message": "A change outside of the workspace was told of; it is not in the result.",
-                        },
-                    )
+                    self.journal.append("diagnostic", OUTSIDE_WORKSPACE)
                     continue
                 masked = masked.model_copy(update={"path": path})
             kept.append(masked)

@@ -98,10 +98,14 @@ class UnresolvedEffect(_Frozen):
 
 
 class InspectedState(_Frozen):
-    """How a session stands, each side for itself."""
+    """How a session stands, each side for itself.
+
+    Attributes:
+        activity: `waiting`, an accepted input is not sent yet: its folder is taken, or a tool is unresolved.
+    """
 
     connection: Literal["attached", "detached", "lost"]
-    activity: Literal["idle", "admitting", "running", "unknown"]
+    activity: Literal["idle", "admitting", "running", "waiting", "unknown"]
     active_run_id: str | None = None
     unresolved_effects: tuple[UnresolvedEffect, ...] = ()
     quarantined: bool = False
@@ -232,13 +236,15 @@ class Session:
                 UnresolvedEffect(kind="tool-result", id=call.call_id, tool=call.tool, run_id=call.run_id)
                 for call in self._tools.unresolved
             )
-        activity: Literal["idle", "admitting", "running", "unknown"] = "idle"
+        activity: Literal["idle", "admitting", "running", "waiting", "unknown"] = "idle"
         if self._admitting is not None:
             activity = "admitting"
         elif self._active is not None:
             activity = "running"
         elif self._state == "failed":
             activity = "unknown"
+        elif self._unsent:
+            activity = "waiting"
         connection: Literal["attached", "detached", "lost"] = "attached"
         if self._state in ("detached", "destroyed", "deleted"):
             connection = "detached"

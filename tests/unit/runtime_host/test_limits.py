@@ -21,6 +21,7 @@ from runtime_host.errors import (
     AgentStructuredOutputError,
     AgentWorkspaceError,
 )
+from runtime_host.events import DriverEvent
 from runtime_host.policy import Limits
 from runtime_host.results import DEFAULT_NATIVE_BYTES, Artifact, DriverResult, json_bytes
 from runtime_host.testing import Hold, Script, ScriptedDriver, reply
@@ -152,6 +153,27 @@ async def test_artifacts_are_masked_and_none_lies_outside_the_folder(tmp_path: P
     assert result.status == "completed"
     told = [event.data["code"] for event in events if event.type == "diagnostic"]
     assert told == ["FILE_CHANGE_OUTSIDE_WORKSPACE"] * 2
+
+
+async def test_a_change_is_published_relative_to_the_folder_and_one_outside_as_a_warning(tmp_path: Path) -> None:
+    steps = [
+        DriverEvent(kind, {"id": "f", "path": path, "change": "created", "status": "completed"})
+        for kind in ("file.change.started", "file.changed")
+        for path in (f"{tmp_path}/in/a.txt", "b.txt", "../out.txt")
+    ]
+    async with Stage(Script([*steps, *reply("Hi")])) as stage:
+        run = await (await stage.open(folder=tmp_path)).run("Hi")
+        assert (await run.result()).status == "completed"
+        told = await all_events(run)
+        assert [event.data["path"] for event in told if event.type.startswith("file.")] == ["in/a.txt", "b.txt"] * 2
+        codes = [event.data["code"] for event in told if event.type == "diagnostic"]
+        assert codes == ["FILE_CHANGE_OUTSIDE_WORKSPACE"] * 2
+        assert not any("out.txt" in event.model_dump_json() for event in told)
+        # Without a folder of this computer nobody here knows what lies outside.
+        free = await (await stage.open()).run("Hi")
+        await free.result()
+        paths = [event.data["path"] for event in await all_events(free) if event.type == "file.changed"]
+        assert paths == [f"{tmp_path}/in/a.txt", "b.txt", "../out.txt"]
 
 
 # ------------------------------------------------------------------------------------------ schema
@@ -370,6 +392,8 @@ async def test_an_input_that_waited_for_its_folder_is_sent_when_that_is_free(tmp
             assert recovered.run is not None
             await asyncio.sleep(0.02)
             assert not recovered.run.done
+            assert recovered.session is not None
+            assert recovered.session.inspect_state().activity == "waiting"
             assert len(after.driver.turns) == 1
             await run.cancel()
             await until(lambda: len(after.driver.turns) == 2)
