@@ -20,7 +20,7 @@ from runtime_host.events import AgentEvent
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
 from runtime_host.session import SessionReference
-from runtime_host.storage.base import AgentStore, ToolCallRecord
+from runtime_host.storage.base import AgentStore, AgentTx, ToolCallRecord
 from runtime_host.storage.memory import MemoryAgentStore
 from runtime_host.storage.sqlite import open_agent_store
 from runtime_host.tools.base import (
@@ -869,6 +869,19 @@ async def test_a_process_that_ends_at_a_commit_brings_nothing_about_twice(
             await _blocked_until_proven(runtime, chat_server, store, world, run.run_id, known=known)
 
 
+def _all_calls(tx: AgentTx) -> list[ToolCallRecord]:
+    runs = [run for session in tx.sessions() for run in tx.runs(session.session_id)]
+    return [call for run in runs for call in tx.tool_calls(run.run_id)]
+
+
+async def _live_until_death(server: ChatServer, mortal: MortalStore, world: World) -> None:
+    async with doomed_runtime_on(server, mortal, world) as runtime:
+        living = asyncio.ensure_future(_whole_life(runtime))
+        async with asyncio.timeout(20):
+            await mortal.dead.wait()
+        living.cancel()
+
+
 async def _whole_life(runtime: Any) -> None:
     session = await open_session(runtime)
     await ask(session)
@@ -908,6 +921,47 @@ async def _blocked_until_proven(
     assert len(server.requests) == requests + 1
 
 
+async def test_proof_that_comes_later_lets_the_run_go_on_in_the_open_session(
+    chat_server: ChatServer, store: AgentStore, world: World
+) -> None:
+    chat_server.behaviour, world.proves = "tool-single", True
+    mortal = MortalStore(store)
+    mortal.dies_before = 5
+    await _live_until_death(chat_server, mortal, world)
+    async with runtime_on(chat_server, store, world) as runtime:
+        [recovered] = await runtime.recover("assistant")
+        session = recovered.session
+        assert session is not None
+        assert (recovered.outcome, world.reconciled) == ("unknown", 1)
+        assert len(await session.reconcile()) == 1
+        world.remember("call_a", recovered.run_id)
+        assert await session.reconcile() == ()
+        async with asyncio.timeout(20):
+            result = await (await session.get_run(recovered.run_id)).result()
+        assert result.status == "completed"
+        chat_server.behaviour = "ok"
+        _, after = await ask(session)
+    assert (after.status, world.effects) == ("completed", ["Paris"])
+
+
+async def test_a_result_is_kept_before_anybody_is_told(
+    chat_server: ChatServer, memory: AgentStore, world: World
+) -> None:
+    seen: list[tuple[str, int]] = []
+
+    class Watched(MortalStore):
+        async def transact(self, fn: Any) -> Any:
+            result = await super().transact(fn)
+            calls = await self.inner.read(_all_calls)
+            seen.extend((call.phase, len(chat_server.requests)) for call in calls)
+            return result
+
+    chat_server.behaviour = "tool-single"
+    async with runtime_on(chat_server, Watched(memory), world) as runtime:
+        await ask(await open_session(runtime))
+    assert list(dict.fromkeys(seen)) == [("executing", 1), ("acknowledged", 1), ("delivering", 1), ("delivered", 2)]
+
+
 async def test_a_run_that_goes_on_shows_the_gap_and_numbers_on(
     chat_server: ChatServer, store: AgentStore, world: World
 ) -> None:
@@ -915,11 +969,7 @@ async def test_a_run_that_goes_on_shows_the_gap_and_numbers_on(
     mortal = MortalStore(store)
     # Session, input, dispatch, the call's beginning, its end.
     mortal.dies_after = 5
-    async with doomed_runtime_on(chat_server, mortal, world) as runtime:
-        living = asyncio.ensure_future(_whole_life(runtime))
-        async with asyncio.timeout(20):
-            await mortal.dead.wait()
-        living.cancel()
+    await _live_until_death(chat_server, mortal, world)
     async with runtime_on(chat_server, store, world) as runtime:
         [recovered] = await runtime.recover("assistant")
         assert recovered.run is not None
@@ -946,11 +996,7 @@ async def test_of_two_calls_only_the_one_that_never_ran_is_executed_after_a_cras
     chat_server.behaviour = "tool-parallel"
     mortal = MortalStore(store)
     mortal.dies_after = 5
-    async with doomed_runtime_on(chat_server, mortal, world) as runtime:
-        living = asyncio.ensure_future(_whole_life(runtime))
-        async with asyncio.timeout(20):
-            await mortal.dead.wait()
-        living.cancel()
+    await _live_until_death(chat_server, mortal, world)
     assert world.effects == ["Paris"]
     async with runtime_on(chat_server, store, world) as runtime:
         [recovered] = await runtime.recover("assistant")
@@ -966,11 +1012,7 @@ async def test_other_tools_after_a_crash_leave_the_run_unknown_and_nothing_is_ex
     chat_server.behaviour = "tool-single"
     mortal = MortalStore(store)
     mortal.dies_after = 5
-    async with doomed_runtime_on(chat_server, mortal, world) as runtime:
-        living = asyncio.ensure_future(_whole_life(runtime))
-        async with asyncio.timeout(20):
-            await mortal.dead.wait()
-        living.cancel()
+    await _live_until_death(chat_server, mortal, world)
     world.fingerprint = "look-2"
     async with runtime_on(chat_server, store, world) as runtime:
         [recovered] = await runtime.recover("assistant")
