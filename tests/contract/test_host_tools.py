@@ -1006,6 +1006,29 @@ async def test_of_two_calls_only_the_one_that_never_ran_is_executed_after_a_cras
     assert [each["tool_call_id"] for each in results_sent(chat_server)] == ["call_a", "call_b"]
 
 
+async def test_calls_that_were_told_before_a_crash_are_told_again_in_their_place_and_never_executed(
+    chat_server: ChatServer, store: AgentStore, world: World
+) -> None:
+    class DiesInTheSecondRound(MortalStore):
+        async def transact(self, fn: Any) -> Any:
+            result = await super().transact(fn)
+            if [call.phase for call in await self.inner.read(_all_calls)] == ["delivered", "acknowledged"]:
+                self.dead.set()
+                await asyncio.Event().wait()
+            return result
+
+    chat_server.behaviour = "tool-two-rounds"
+    await _live_until_death(chat_server, DiesInTheSecondRound(store), world)
+    assert (world.effects, len(chat_server.requests)) == (["Paris", "Rome"], 2)
+    async with runtime_on(chat_server, store, world) as runtime:
+        [recovered] = await runtime.recover("assistant")
+        assert recovered.run is not None
+        events, result = await finish(recovered.run)
+    assert (result.status, world.effects, len(chat_server.requests)) == ("completed", ["Paris", "Rome"], 3)
+    assert [each["tool_call_id"] for each in results_sent(chat_server)] == ["call_0", "call_1"]
+    assert [event.data["iteration"] for event in events if event.type == "agent.iteration.completed"] == [3]
+
+
 async def test_other_tools_after_a_crash_leave_the_run_unknown_and_nothing_is_executed(
     chat_server: ChatServer, store: AgentStore, world: World
 ) -> None:
