@@ -6,15 +6,21 @@ armed only while something is open; nothing in use is closed.
 """
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 from desktop.paths import ProfilePaths, private_dir
-from runtime_host.errors import StorageFailedError
+from runtime_host.errors import StorageDamagedError, StorageError, StorageFailedError
 from runtime_host.storage.base import AgentStore, AgentTx
+from runtime_host.storage.salvage import salvage
 from runtime_host.storage.sqlite import open_agent_store
 
 T = TypeVar("T")
+
+_log = logging.getLogger("desktop.agent_stores")
 
 REST_S = 20.0
 """How long an agent's file stays open after its last use."""
@@ -24,7 +30,8 @@ class RestingStore:
     """An `AgentStore` whose file is open only while it is used.
 
     A store that failed (disk full, failed fsync) is let go, so that the next use reads the truth from
-    disk anew.
+    disk anew. Of one that is damaged the use that met it raises where it was set aside; the next use finds
+    what could be read of it.
     """
 
     def __init__(self, open_store: Callable[[], Awaitable[AgentStore]], rest_s: float) -> None:
@@ -39,6 +46,7 @@ class RestingStore:
         self._closing: asyncio.Task[None] | None = None
         self._closed = False
         self._generation = 0
+        self._aside: Path | None = None
 
     @property
     def generation(self) -> int:
@@ -78,14 +86,15 @@ class RestingStore:
                 if self._closed:
                     raise StorageFailedError("This agent's file was closed. Start Remuda again to go on.")
                 if self._store is None:
-                    self._store = await self._open_store()
+                    self._store = await self._opened()
                     self._generation = self._store.generation
                 store = self._store
             try:
                 return await operation(store)
-            except StorageFailedError:
+            except (StorageFailedError, StorageDamagedError) as error:
                 if self._store is store:
                     self._store = None
+                    self._remember(error)
                     await store.close()
                 raise
         finally:
@@ -94,6 +103,26 @@ class RestingStore:
                 self._unused.set()
                 if self._store is not None and not self._closed:
                     self._arm()
+
+    async def _opened(self) -> AgentStore:
+        try:
+            store = await self._open_store()
+        except StorageDamagedError as damaged:
+            self._remember(damaged)
+            raise
+        if self._aside is not None:
+            aside, self._aside = self._aside, None
+            try:
+                found = await salvage(aside, store, now_ms=time.time_ns() // 1_000_000)
+            except BaseException:
+                await store.close()
+                raise
+            _log.warning("of %s %d sessions and %d items were salvaged", aside.name, found.sessions, found.items)
+        return store
+
+    def _remember(self, error: StorageError) -> None:
+        if isinstance(error, StorageDamagedError) and "set_aside" in error.details:
+            self._aside = Path(error.details["set_aside"])
 
     def _arm(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._rest_s, self._rest_now)

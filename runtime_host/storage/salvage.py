@@ -76,14 +76,14 @@ async def salvage(damaged: Path, store: AgentStore, *, now_ms: int) -> Salvaged:
     for each in found:
 
         def write(tx: AgentTx, each: _Session = each) -> bool:
-            return _write(tx, each, now_ms)
+            return _write(tx, each, now_ms, damaged.name)
 
         if await store.transact(write):
             sessions, runs, items = sessions + 1, runs + len(each.runs), items + len(each.items)
     return Salvaged(sessions, runs, items, unreadable)
 
 
-def _write(tx: AgentTx, found: _Session, now_ms: int) -> bool:
+def _write(tx: AgentTx, found: _Session, now_ms: int, name: str) -> bool:
     record = found.record
     if tx.session(record.session_id) is not None:
         return False
@@ -112,6 +112,7 @@ def _write(tx: AgentTx, found: _Session, now_ms: int) -> bool:
             text=SALVAGED_NOTICE,
             created_ms=now_ms,
             code=SALVAGED_CODE,
+            detail=name,
         )
     )
     return True

@@ -154,7 +154,7 @@ class SqliteFile(Generic[TxT]):
             StorageForeignError: it is another program's, profile's or agent's file.
             StorageUnsupportedError: a newer version made it, or it is on a network file system.
             StorageDamagedError: it cannot be read. It was set aside under the name in the message and
-                in `details["set_aside"]`; opening again makes an empty one.
+                in `details["set_aside"]`; opening again makes a new one.
             StorageFailedError: the disk refuses.
         """
         store = cls(path, form, tx, profile, agent)
@@ -468,7 +468,7 @@ def _set_aside(path: Path) -> StorageError:
             f"“{path}” is damaged and could not be set aside: {error.strerror}.", details={"path": str(path)}
         )
     return StorageDamagedError(
-        f"“{path.name}” is damaged. It was set aside as “{target}” and not changed; opening again starts an empty one.",
+        f"“{path.name}” is damaged. It was set aside as “{target}” and not changed; opening again starts a new one.",
         details={"path": str(path), "set_aside": str(target)},
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from desktop.profile_store import PROFILE_FORMAT, ConversationRecord, ProfileTx, open_profile_store
-from runtime_host.storage.base import AgentTx, ItemRecord, RequestRecord, RunRecord, SessionRecord
+from runtime_host.storage.base import AgentTx, ItemRecord, RequestRecord, RunRecord, SessionRecord, ToolCallRecord
 from runtime_host.storage.sqlite import AGENT_FORMAT, open_agent_store
 
 HERE = Path(__file__).parent
@@ -53,6 +53,26 @@ CONVERSATION = ConversationRecord(
 )
 
 
+CALLS = [
+    ToolCallRecord(
+        session_id="s1",
+        run_id="r1",
+        call_id="c1",
+        tool="lookup",
+        arguments='{"name": "Grüße"}',
+        phase="delivered",
+        created_ms=4,
+        native={"round": 1},
+        outcome="succeeded",
+        payload={"found": [1, None]},
+        evidence=("log:1",),
+    ),
+    ToolCallRecord(
+        session_id="s1", run_id="r1", call_id="c2", tool="note", arguments="{}", phase="executing", created_ms=5
+    ),
+]
+
+
 def fill_agent(tx: AgentTx) -> None:
     tx.put_session(SESSION)
     tx.put_request(REQUEST)
@@ -74,6 +94,16 @@ def fill_agent(tx: AgentTx) -> None:
     tx.append_text("i3", 0, "half an ")
     tx.append_text("i3", 8, "answer")
     tx.put_fact("hint", {"wake": None})
+
+
+def fill_tools(tx: AgentTx) -> None:
+    """What version 2 brought: calls of host tools."""
+    for call in CALLS:
+        tx.put_tool_call(call)
+
+
+def told_of_tools(tx: AgentTx) -> Any:
+    return tx.tool_calls("r1"), tx.unresolved_tool_calls("s1")
 
 
 def told_by_agent(tx: AgentTx) -> Any:
@@ -115,6 +145,7 @@ async def _write() -> None:
     if not agent.exists():
         store = await open_agent_store(agent, profile="p", agent="a")
         await store.transact(fill_agent)
+        await store.transact(fill_tools)
         await store.close()
     profile = HERE / f"profile-v{len(PROFILE_FORMAT.migrations)}.sqlite3"
     if not profile.exists():

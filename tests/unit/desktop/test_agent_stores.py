@@ -8,7 +8,8 @@ import pytest
 
 from desktop import paths
 from desktop.agent_stores import AgentStores
-from runtime_host.storage.base import AgentTx
+from runtime_host.errors import StorageDamagedError
+from runtime_host.storage.base import AgentTx, ItemRecord, SessionRecord
 from tests.puppet import until
 
 
@@ -55,3 +56,48 @@ async def test_closing_waits_for_what_is_under_way(stores: AgentStores) -> None:
     await writing
     assert stores.open_files() == 0
     assert await (await stores.open("assistant")).read(lambda tx: tx.fact("key")) == "kept"
+
+
+async def test_a_damaged_file_is_named_once_and_then_what_it_still_held_is_there(
+    stores: AgentStores, tmp_path: Path
+) -> None:
+    def fill(tx: AgentTx) -> None:
+        tx.put_session(SessionRecord(session_id="s", scope_digest="", created_ms=1, definition={}, options={}))
+        for position in range(40):
+            tx.add_item(
+                ItemRecord(
+                    item_id=f"i{position}",
+                    session_id="s",
+                    run_id=None,
+                    position=position,
+                    kind="user",
+                    state="complete",
+                    text=f"message {position} " * 200,
+                    created_ms=1,
+                )
+            )
+
+    def read(tx: AgentTx) -> list[str]:
+        return [tx.item_text(head.item_id, 0, 20) for head in tx.items("s", 0, 100, 0)]
+
+    store = await stores.open("assistant")
+    await store.transact(fill)
+    file = paths.profile(tmp_path).agent_store("assistant")
+    await until(lambda: stores.open_files() == 0 and not file.with_name(file.name + "-wal").exists())
+    damage(file)
+    with pytest.raises(StorageDamagedError) as told:
+        await store.read(lambda tx: [tx.item(head.item_id) for head in tx.items("s", 0, 100, 0)])
+    aside = Path(told.value.details["set_aside"])
+    assert str(aside) in told.value.message
+    texts = await store.read(read)
+    assert 20 < len(texts) < 40
+    assert texts[0].startswith("message 0")
+    assert texts[-1].startswith("The file this conv")
+    notice = await store.read(lambda tx: tx.items("s", 0, 100, 0)[-1])
+    assert (notice.code, notice.detail) == ("STORAGE_SALVAGED", aside.name)
+
+
+def damage(path: Path) -> None:
+    content = path.read_bytes()
+    at = len(content) * 3 // 4 // 4096 * 4096
+    path.write_bytes(content[:at] + b"\xa5" * 8192 + content[at + 8192 :])

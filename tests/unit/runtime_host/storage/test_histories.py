@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from desktop.profile_store import open_profile_store
-from runtime_host.storage.sqlite import open_agent_store
-from tests.histories.stores import AGENT_TOLD, HERE, PROFILE_TOLD, told_by_agent, told_by_profile
+from desktop.profile_store import PROFILE_FORMAT, open_profile_store
+from runtime_host.storage.sqlite import AGENT_FORMAT, open_agent_store
+from tests.histories.stores import AGENT_TOLD, CALLS, HERE, PROFILE_TOLD, told_by_agent, told_by_profile, told_of_tools
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("agent-v*.sqlite3")))
@@ -16,6 +16,8 @@ async def test_an_agent_file_of_an_earlier_version(name: str, tmp_path: Path) ->
     store = await open_agent_store(tmp_path / "agent.sqlite3", profile="p", agent="a")
     try:
         assert await store.read(told_by_agent) == AGENT_TOLD
+        calls = [] if name == "agent-v1.sqlite3" else CALLS
+        assert await store.read(told_of_tools) == (calls, calls[1:])
         await store.transact(lambda tx: tx.append_text("i3", 14, "."))
         assert await store.read(lambda tx: tx.item_text("i3", 0, 99)) == "half an answer."
     finally:
@@ -33,6 +35,7 @@ async def test_a_profile_file_of_an_earlier_version(name: str, tmp_path: Path) -
         await store.close()
 
 
-def test_there_is_a_file_of_version_one_of_each_kind() -> None:
-    assert (HERE / "agent-v1.sqlite3").exists()
-    assert (HERE / "profile-v1.sqlite3").exists()
+def test_there_is_a_file_of_every_version_of_each_kind() -> None:
+    for kind, form in (("agent", AGENT_FORMAT), ("profile", PROFILE_FORMAT)):
+        versions = {f"{kind}-v{number}.sqlite3" for number in range(1, len(form.migrations) + 1)}
+        assert versions == {path.name for path in HERE.glob(f"{kind}-v*.sqlite3")}
