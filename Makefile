@@ -48,7 +48,7 @@ soak:
 
 bench:
 	@$(PREPARE) dev
-	$(SESSION) $(BIN)/python -m tests.benchmarks $(if $(ARGS),$(ARGS),start stream idle)
+	$(SESSION) $(BIN)/python -m tests.benchmarks $(if $(ARGS),$(ARGS),start stream idle storage journal wire)
 
 screenshots:
 	@$(PREPARE) dev

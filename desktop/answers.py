@@ -20,7 +20,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 WHAT_TO_DO = {
     "input": "It may have been carried out. Look at what it was to change before you ask again.",
-    "tool-result": "A tool may have done its work. Look at its source; the session goes on once that is settled.",
+    "tool-result": "A tool may have done its work. Resuming the session asks its source; it goes on once it knows.",
     "upload": "The file may have arrived. Nothing is sent again by itself; a new session starts clean.",
     "creation": "Something may have been made at the provider. Deleting the session looks for it and removes it.",
     "cleanup": "Something may be left at the provider. Deleting the session again tries once more.",
@@ -75,6 +75,14 @@ async def result(run: Run, name: str, reference: SessionReference, send: Send) -
         return UNKNOWN
     await send({"result": {"type": "result", "session": name, **ended.model_dump(mode="json")}})
     return EXIT_CODES[ended.status]
+
+
+def unresolved_in_words(state: InspectedState) -> str:
+    """What is not resolved besides the message itself, and what can be done; "" when nothing is."""
+    others = [effect for effect in state.unresolved_effects if effect.kind != "input"]
+    return " ".join(
+        f"{WHAT_TO_DO[effect.kind]}{f' It is the tool {effect.tool}.' if effect.tool else ''}" for effect in others
+    )
 
 
 def standing(state: InspectedState) -> dict[str, Any]:

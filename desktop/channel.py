@@ -43,6 +43,11 @@ NEWEST_ITEMS = 4
 SNAPSHOT_ITEMS = 50
 """Newest items sent after a gap."""
 
+GAP_SENTENCE = (
+    "The window could not keep up, so some of what happened live was left out. "
+    "The text below is whole up to now, and nothing of the work was lost."
+)
+
 
 class Desk(Protocol):
     """What a channel may ask the host. Every method acts for the person in front of the window."""
@@ -591,6 +596,9 @@ class RendererChannel:
                     after=taken.gap.after,
                     before=taken.gap.before,
                 )
+            )
+            self._answers.append(
+                dto.Notice(id="gap", level="info", code="EVENTS_DROPPED", text=sanitize.sentence(GAP_SENTENCE))
             )
             self._cursor = self._run.journal.last_sequence
             await self._answer_newest(name, SNAPSHOT_ITEMS, snapshot=True)

@@ -274,8 +274,11 @@ class Conversations:
             return live.session.inspect_state()
         session_id = (await self.reference(conversation_id)).session_id
         store = await self._stores.open(DEFAULT_AGENT.id)
-        runs = await store.read(lambda tx: tx.runs(session_id))
+        runs, calls = await store.read(lambda tx: (tx.runs(session_id), tx.unresolved_tool_calls(session_id)))
         unknown = [UnresolvedEffect(kind="input", id=run.run_id) for run in runs[-1:] if run.phase in _UNCERTAIN]
+        unknown += [
+            UnresolvedEffect(kind="tool-result", id=call.call_id, tool=call.tool, run_id=call.run_id) for call in calls
+        ]
         return InspectedState(
             connection="detached", activity="unknown" if unknown else "idle", unresolved_effects=tuple(unknown)
         )
@@ -407,8 +410,14 @@ class Conversations:
         return conversation_id
 
     async def resume(self, conversation_id: str) -> InspectedState:
-        """Open the session of a conversation again, with its rights looked at anew."""
-        return (await self._open(conversation_id)).session.inspect_state()
+        """Open the session of a conversation again, with its rights looked at anew.
+
+        What tools may have done is asked of their source; nothing is executed or sent again.
+        """
+        session = (await self._open(conversation_id)).session
+        if session.inspect_state().unresolved_effects:
+            await session.reconcile()
+        return session.inspect_state()
 
     async def resume_reference(self, reference: SessionReference) -> str:
         """Open the session that a reference names; returns the conversation it belongs to, a new one if to none."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from desktop import doctor, sanitize
+from desktop.answers import unresolved_in_words
 from desktop.authority import ChannelAuthority
 from desktop.build import BUILD
 from desktop.choices import Choice
@@ -171,7 +172,7 @@ class WindowDesk:
             total=total,
             draft=first,
             draft_pieces=len(rest),
-            run=_run_view(ending),
+            run=await self._run_view(conversation_id, ending),
         )
         return [selected, *(dto.DraftPiece(revision=revision, text=piece) for piece in rest)]
 
@@ -186,8 +187,18 @@ class WindowDesk:
         ending = await conversations.ending(conversation_id)
         choice, _ = conversations.choice_of(row.record)
         return dto.RunChanged(
-            revision=revision, conversation=conversation_id, enter=_enter(ending, choice), run=_run_view(ending)
+            revision=revision,
+            conversation=conversation_id,
+            enter=_enter(ending, choice),
+            run=await self._run_view(conversation_id, ending),
         )
+
+    async def _run_view(self, conversation_id: str | None, ending: Ending | None) -> dto.RunView | None:
+        """How the newest run stands; of an unknown outcome also what else is not resolved."""
+        if conversation_id is None or ending is None or ending.state != "unknown":
+            return _run_view(ending)
+        others = unresolved_in_words(await self._host.conversations.standing(conversation_id))
+        return _run_view(ending._replace(sentence=f"{ending.sentence} {others}".rstrip()))
 
     async def items(self, conversation_id: str, first: int, count: int, snapshot: bool) -> dto.Items:
         total, heads = await self._host.conversations.items(conversation_id, first, count, dto.TEXT_PIECE_CHARS)

@@ -65,7 +65,7 @@ OF_THE_APP: Final[Mapping[str, str]] = {
 HELP: Final = """\
 TEXT, or /run TEXT [--request-id R] [--model M] [--reasoning E] [--schema FILE] [--metadata NAME=VALUE]
 /result RUN · /observe RUN · /stop · /status · /inspect
-/upload FILE --as NAME --type MIME · /download REFERENCE --to NAME
+/upload NAME --type MIME · /download REFERENCE --to NAME
 /reference · /save · /resume [SESSION|REFERENCE] · /new · /detach · /delete [SESSION|REFERENCE]
 /help · /exit"""
 
@@ -331,7 +331,7 @@ class RuntimeOrders:
             model=arguments.get("model") or None,
             reasoning=ReasoningConfig.model_validate({"effort": effort}) if effort else None,
             metadata=arguments.get("metadata") or None,
-            **({} if response_format is None else {"response_format": response_format}),
+            response_format=response_format,
         )
         await send({"accepted": {"session": session.session_id, "run": run.run_id}})
         return await answers.follow_request(run, session.session_id, session.reference(), send, stop)
@@ -348,6 +348,7 @@ class RuntimeOrders:
         )
 
     async def _upload(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        # Names are those of the transfer folder that the module gives; it decides what may be moved.
         return await self._transfer("upload_file", {"path": arguments["path"], "media_type": arguments["type"]}, send)
 
     async def _download(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
@@ -405,7 +406,7 @@ class LineError(Exception):
 _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "run": ("request-id", "model", "reasoning", "schema", "metadata"),
     "observe": ("after",),
-    "upload": ("as", "type"),
+    "upload": ("type",),
     "download": ("to",),
 }
 _ARGUMENT_OF: Final[Mapping[str, str]] = {
@@ -470,7 +471,7 @@ def _arguments(command: str, plain: list[str], options: dict[str, list[str]]) ->
             path = Path(given.pop("schema"))
             given["response_format"] = _or_line_error(_schema, path)
     elif command == "upload":
-        given["path"] = given.pop("as", plain[0])
+        given["path"] = plain[0]
         given.setdefault("type", "application/octet-stream")
     elif plain:
         given[_ARGUMENT_OF[command]] = " ".join(plain)

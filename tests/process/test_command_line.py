@@ -13,6 +13,9 @@ import pytest
 from tests.loopback.chat_server import ChatServer
 from tests.process.app_driver import Home, asked, chat_server, until
 
+AT_ONCE = 100_000.0
+"""Words a second of a server that has been slow for long enough."""
+
 pytestmark = [pytest.mark.process, pytest.mark.needs("linux")]
 
 
@@ -86,7 +89,7 @@ def test_a_binding_is_inspected_without_a_session_or_a_request(place: Home, serv
 
 def test_a_run_is_observed_and_its_result_read_while_another_process_holds_it(place: Home, server: ChatServer) -> None:
     server.behaviour = "slow"
-    server.tokens, server.tokens_per_s = 40, 20.0
+    server.tokens, server.tokens_per_s = 2_000, 20.0
     with place.running("run", "Hello", "--json") as holding:
         assert holding.stdout is not None
         run_id = json.loads(holding.stdout.readline())["run_id"]
@@ -97,10 +100,13 @@ def test_a_run_is_observed_and_its_result_read_while_another_process_holds_it(pl
         with place.running("observe", run_id, "--json") as leaving:
             assert leaving.stdout is not None
             assert json.loads(leaving.stdout.readline())["type"] == "run.started"
-        observed = place.run("observe", run_id, "--json")
-        assert observed.returncode == 0
-        *events, result = lines(observed)
-        assert [events[0]["type"], events[-1]["type"]] == ["run.started", "run.finished"]
+        with place.running("observe", run_id, "--json") as staying:
+            assert staying.stdout is not None
+            assert json.loads(staying.stdout.readline())["type"] == "run.started"
+            server.tokens_per_s = AT_ONCE
+            *events, result = (json.loads(line) for line in staying.stdout)
+            assert staying.wait() == 0
+        assert events[-1]["type"] == "run.finished"
         # Whoever looked and left did not stop it.
         assert result["status"] == "completed"
     assert asked(server) == ["Hello"]
@@ -166,3 +172,13 @@ def test_terms_and_metadata_go_with_a_session_and_its_run(place: Home) -> None:
     assert "from its start" in bound.stderr
     [run] = place.truth().runs[made["session"]]
     assert "why" in json.dumps(run.input)
+
+
+def test_a_reply_has_to_meet_the_schema_it_was_asked_for(place: Home, server: ChatServer) -> None:
+    schema = place.folder / "city.json"
+    schema.write_text('{"type": "object", "required": ["city"], "properties": {"city": {"type": "string"}}}', "utf-8")
+    prose = place.run("run", "Where?", "--schema", str(schema), "--json")
+    assert (prose.returncode, lines(prose)[-1]["finish_reason"]) == (1, "structured_output_invalid")
+    server.reply = '{"city": "Paris"}'
+    met = place.run("run", "Where?", "--schema", str(schema), "--json")
+    assert (met.returncode, lines(met)[-1]["output_parsed"]) == (0, {"city": "Paris"})

@@ -45,7 +45,7 @@ def test_every_command_of_the_console_answers(place: Home) -> None:
         "/stop",
         "/detach",
         "/resume",
-        "/upload notes.txt --as notes.txt --type text/plain",
+        "/upload notes.txt --type text/plain",
         "/download file-1 --to notes.txt",
         "/new",
         "/delete",

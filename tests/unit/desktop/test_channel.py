@@ -341,6 +341,7 @@ async def test_a_renderer_that_never_reads_costs_nothing_and_then_gets_a_gap(
     await puppet.say(dto.Ack(frame=puppet.frames))
     await until_ended(puppet)
     assert any(isinstance(m, dto.Gap) for m in puppet.told)
+    assert [m.code for m in puppet.told if isinstance(m, dto.Notice) and m.id == "gap"] == ["EVENTS_DROPPED"]
     reply = (await newest_items(puppet))[1]
     assert reply.size_chars == len(result.output_text)
     text = reply.text
