@@ -89,7 +89,7 @@ def test_a_binding_is_inspected_without_a_session_or_a_request(place: Home, serv
 
 def test_a_run_is_observed_and_its_result_read_while_another_process_holds_it(place: Home, server: ChatServer) -> None:
     server.behaviour = "slow"
-    server.tokens, server.tokens_per_s = 2_000, 20.0
+    server.tokens, server.tokens_per_s = 60, 2.0
     with place.running("run", "Hello", "--json") as holding:
         assert holding.stdout is not None
         run_id = json.loads(holding.stdout.readline())["run_id"]
