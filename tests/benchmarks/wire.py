@@ -66,6 +66,7 @@ def run(options: Options) -> Report:
         ),
     ]
     report.figures.append(
-        f"{1e6 / each:,.0f} events/s, {lost} lost; delay p50 {percentile(every, 0.5):.1f}, p99 {percentile(every, 0.99):.1f} ms"
+        f"{1e6 / each:,.0f} events/s, {lost} lost;"
+        f" delay p50 {percentile(every, 0.5):.1f}, p99 {percentile(every, 0.99):.1f} ms"
     )
     return report
