@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from desktop.paths import ProfilePaths, private_dir
-from runtime_host.errors import StorageFailedError
+from runtime_host.errors import StorageDamagedError, StorageFailedError
 from runtime_host.storage.base import AgentStore, AgentTx
 from runtime_host.storage.sqlite import open_agent_store
 
@@ -23,7 +23,7 @@ REST_S = 20.0
 class RestingStore:
     """An `AgentStore` whose file is open only while it is used.
 
-    A store that failed (disk full, failed fsync) is let go, so that the next use reads the truth from
+    A store that failed (disk full, failed fsync, damage) is let go, so that the next use reads the truth from
     disk anew.
     """
 
@@ -83,7 +83,7 @@ class RestingStore:
                 store = self._store
             try:
                 return await operation(store)
-            except StorageFailedError:
+            except (StorageFailedError, StorageDamagedError):
                 if self._store is store:
                     self._store = None
                     await store.close()
