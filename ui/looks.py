@@ -18,7 +18,7 @@ class Looks:
     """The table of tokens, and the property map made of it."""
 
     def __init__(self, *, dark: bool) -> None:
-        self.map = QQmlPropertyMap()
+        self.map = QQmlPropertyMap.create()
         self.table: dict[str, Any] = {}
         self.wear(dark=dark)
 

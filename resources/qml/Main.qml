@@ -185,6 +185,10 @@ Item {
         }
     }
     Connections {
+        target: root.Window.window
+        function onClosing() { remuda.windowClosed(); }
+    }
+    Connections {
         target: remuda
         function onAsked(name) {
             if (name === "sidebar")
