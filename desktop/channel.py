@@ -257,10 +257,25 @@ class RendererChannel:
 
     async def _carry_out(self, message: dto.RendererMessage) -> None:
         answer = self._answers_to.get(type(message))
-        if answer is not None:
-            await answer(message)
-        else:
-            await self._command(message)
+        try:
+            if answer is not None:
+                await answer(message)
+            else:
+                await self._command(message)
+        except AgentRuntimeError as fault:
+            self._tell_fault(fault)
+
+    def _tell_fault(self, fault: AgentRuntimeError) -> None:
+        """What could not be read is said; the window stays, and the rest works."""
+        log.warning("a question of the window was not answered: %s", fault.error_code)
+        self._answer(
+            dto.Notice(
+                id="fault",
+                level="error",
+                code=sanitize.code(fault.error_code),
+                text=sanitize.sentence(fault.message),
+            )
+        )
 
     async def _first_messages(self, message: dto.Locked) -> None:
         for first in await self._desk.first_messages(message):
@@ -492,7 +507,10 @@ class RendererChannel:
         if self._encoder.last_sequence == 0:
             add(self._answers.popleft())
             return parts
-        await self._refill()
+        try:
+            await self._refill()
+        except AgentRuntimeError as fault:
+            self._tell_fault(fault)
         while self._answers and add(self._answers[0]):
             self._answers.popleft()
         if self._answers:

@@ -155,8 +155,7 @@ class WindowDesk:
         if conversation_id is not None and row is None:
             revision, conversation_id = authority.select(None)
         self._last_selected = conversation_id
-        ending = await conversations.ending(conversation_id) if conversation_id else None
-        total = (await conversations.items(conversation_id, 0, 1, 1))[0] if conversation_id else 0
+        ending, total = await self._standing(conversation_id) if conversation_id else (None, 0)
         choice, effort = conversations.choice_of(row.record) if row else await self._choice_for_new()
         draft = sanitize.text(await conversations.draft(conversation_id))
         first, *rest = sanitize.pieces(draft)
@@ -174,6 +173,14 @@ class WindowDesk:
             run=_run_view(ending),
         )
         return [selected, *(dto.DraftPiece(revision=revision, text=piece) for piece in rest)]
+
+    async def _standing(self, conversation_id: str) -> tuple[Ending | None, int]:
+        """How the newest run stands and how many items there are; why that cannot be read, where it cannot."""
+        conversations = self._host.conversations
+        try:
+            return await conversations.ending(conversation_id), (await conversations.items(conversation_id, 0, 1, 1))[0]
+        except AgentRuntimeError as fault:
+            return Ending(conversation_id, "failed", fault.message, fault.error_code), 0
 
     async def run_changed(self, authority: ChannelAuthority) -> dto.RunChanged | None:
         revision, conversation_id = authority.binding

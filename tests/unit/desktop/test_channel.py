@@ -367,6 +367,41 @@ async def test_a_failed_reply_says_why_and_can_be_asked_again(seat: Seat, server
     await until_ended(puppet, after=after)
 
 
+async def test_a_damaged_file_is_said_and_the_window_stays(host: Host, server: ChatServer) -> None:
+    first = Seat(host)
+    await first.puppet.lock()
+    await first.puppet.wait_for(dto.Selected)
+    await send(first.puppet, "hello " * 1_500)
+    await until_ended(first.puppet)
+    name = first.puppet.binding.conversation
+    await first.aclose()
+    for store in host.stores._stores.values():
+        await store.rest()
+    spoil(host.paths.agent_store("assistant"))
+    host.conversations._endings.clear()
+    second = Seat(host)
+    await second.puppet.lock()
+    selected = await second.puppet.wait_for(dto.Selected)
+    assert selected.conversation == name
+    assert selected.run is not None
+    assert selected.run.code == "STORAGE_DAMAGED"
+    assert "set aside" in selected.run.sentence
+    outcome = await second.puppet.ask(dto.NewConversation(request=second.puppet.request()))
+    assert outcome.status == "done"
+    assert (await send(second.puppet, "still works")).status == "done"
+    await until_ended(second.puppet)
+    assert not second.channel.closed.is_set()
+    await second.aclose()
+
+
+def spoil(path: Path) -> None:
+    """Overwrite everything behind the header of a database that nobody has open."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(os.urandom(size - 100))
+
+
 async def test_a_renderer_that_asks_without_end_is_not_read_on(seat: Seat, host: Host) -> None:
     """Questions that wait for the person (or a lock) are as bounded as the others."""
     puppet = seat.puppet
