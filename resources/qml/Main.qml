@@ -195,8 +195,10 @@ Item {
                 root.sidebar();
             else if (name === "filter")
                 root.filter();
-            else if (name === "pick")
+            else if (name === "pick") {
+                remuda.leaveSelfTest();
                 picker.open();
+            }
             else if (name === "raise") {
                 root.Window.window.raise();
                 root.Window.window.requestActivate();

@@ -131,7 +131,7 @@ Item {
 
         footer: Item {
             width: list.width
-            height: (run.visible ? run.height + theme.s16 : 0) + theme.s32
+            height: (run.shown ? run.height + theme.s16 : 0) + theme.s32
 
             RunLine {
                 id: run

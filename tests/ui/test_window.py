@@ -315,6 +315,15 @@ def test_a_link_leads_nowhere_by_itself(bench: Bench) -> None:
     assert body.property("text") == before
 
 
+def test_work_shows_before_the_first_word(bench: Bench) -> None:
+    bench.host.item("c1", "user", "Question")
+    bench.select(run=dto.RunView(id="r", state="working"))
+    line = bench.all("RunLine")[0]
+    marks = [mark for mark in bench.all("StateMark") if mark.property("word") == "Working" and mark.property("visible")]
+    assert line.property("visible")
+    assert len(marks) == 1
+
+
 def test_what_is_not_known_is_said_as_unknown(bench: Bench) -> None:
     bench.host.item("c1", "user", "Question")
     bench.select(run=dto.RunView(id="r", state="unknown", sentence="Not confirmed.", can_ask_again=True))
