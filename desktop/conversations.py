@@ -24,7 +24,7 @@ from runtime_host.results import AgentResult
 from runtime_host.run import Run
 from runtime_host.runtime import AgentRuntime
 from runtime_host.session import Session, SessionReference
-from runtime_host.storage.base import OPEN_PHASES, ItemHead, RunRecord
+from runtime_host.storage.base import OPEN_PHASES, AgentTx, ItemHead, RunRecord
 from runtime_host.transcript import OpenItem
 from ui.wire.dto import RunState
 
@@ -199,7 +199,7 @@ class Conversations:
             return 0, []
         store = await self._stores.open(DEFAULT_AGENT.id)
         total, heads = await store.read(
-            lambda tx: (tx.count_items(session_id), tx.items(session_id, first, count, preview_chars))
+            lambda tx: (tx.count_items(session_id), _with_costs(tx, tx.items(session_id, first, count, preview_chars)))
         )
         run = self.live_run(conversation_id)
         if run is None:
@@ -555,6 +555,33 @@ class Conversations:
             task.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
         self._live.clear()
+
+
+def _with_costs(tx: AgentTx, heads: list[ItemHead]) -> list[ItemHead]:
+    """The replies that end a run with what it took: tokens as the provider counted them, and the time."""
+    last = {head.run_id: head.position for head in heads if head.kind == "reply" and head.run_id is not None}
+    costs = {run_id: cost_line(run) for run_id in last if (run := tx.run(run_id)) is not None}
+    return [
+        head._replace(detail=costs.get(head.run_id, ""))
+        if head.kind == "reply" and not head.detail and last.get(head.run_id) == head.position
+        else head
+        for head in heads
+    ]
+
+
+def cost_line(run: RunRecord) -> str:
+    """What a run took, in one quiet line; what was not told is left out."""
+    parts: list[str] = []
+    usage = (run.result or {}).get("usage") or {}
+    if usage.get("input_tokens") is not None:
+        parts.append(f"{usage['input_tokens']:,} tokens in")
+    if usage.get("output_tokens") is not None:
+        parts.append(f"{usage['output_tokens']:,} out")
+    if usage.get("reasoning_tokens"):
+        parts.append(f"{usage['reasoning_tokens']:,} of them for reasoning")
+    if run.finished_ms is not None:
+        parts.append(f"{max(0, run.finished_ms - run.created_ms) / 1000:.1f} s")
+    return " · ".join(parts)
 
 
 def _open_head(item: OpenItem, run: Run, session_id: str, preview_chars: int) -> ItemHead:

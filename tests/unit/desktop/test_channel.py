@@ -124,6 +124,8 @@ async def test_a_message_is_answered_and_the_answer_streams_in(seat: Seat, serve
     assert [(item.kind, item.state) for item in items] == [("user", "complete"), ("reply", "complete")]
     assert items[0].text == "What is the capital of France?"
     assert items[1].text == server.reply
+    assert "tokens in" in items[1].detail
+    assert items[1].detail.endswith(" s")
     # It came in pieces, and the pieces make the whole.
     deltas = [m for m in puppet.told if isinstance(m, dto.ItemDelta)]
     assert len(deltas) > 3
