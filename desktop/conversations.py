@@ -559,14 +559,13 @@ class Conversations:
 
 def _with_costs(tx: AgentTx, heads: list[ItemHead]) -> list[ItemHead]:
     """The replies that end a run with what it took: tokens as the provider counted them, and the time."""
-    last = {head.run_id: head.position for head in heads if head.kind == "reply" and head.run_id is not None}
-    costs = {run_id: cost_line(run) for run_id in last if (run := tx.run(run_id)) is not None}
-    return [
-        head._replace(detail=costs.get(head.run_id, ""))
-        if head.kind == "reply" and not head.detail and last.get(head.run_id) == head.position
-        else head
-        for head in heads
-    ]
+    last = {head.run_id: place for place, head in enumerate(heads) if head.kind == "reply" and head.run_id is not None}
+    told = list(heads)
+    for run_id, place in last.items():
+        run = tx.run(run_id)
+        if run is not None and not told[place].detail:
+            told[place] = told[place]._replace(detail=cost_line(run))
+    return told
 
 
 def cost_line(run: RunRecord) -> str:
