@@ -68,6 +68,9 @@ TEST_TOOLS = {
 }
 """What the tests start: program to Debian package."""
 
+TEST_FILES = {"/usr/include/stdio.h": "libc6-dev"}
+"""What the tests compile against: file to Debian package."""
+
 WANTED = {"bwrap": "bubblewrap"}
 """Taken along where installing is possible, missed by nobody else: the app works without."""
 
@@ -112,6 +115,7 @@ def missing_packages(*, tests: bool) -> dict[str, str]:
     missing = {} if loader is None else {so: deb for so, deb in LIBRARIES.items() if f"\t{so} " not in loader}
     if tests:
         missing |= {tool: deb for tool, deb in TEST_TOOLS.items() if not on_path(tool)}
+        missing |= {file: deb for file, deb in TEST_FILES.items() if not os.path.exists(file)}
     if not PYTHON.exists():
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         if any(importlib.util.find_spec(module) is None for module in ("venv", "ensurepip")):
