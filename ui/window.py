@@ -29,6 +29,7 @@ LOST = 3
 
 def prepare(engine: QQmlApplicationEngine, looks: Looks) -> None:
     """Fonts, icons and the caret: what any window of ours needs."""
+    looks.wear(dark=looks.dark)
     load_fonts(looks)
     still_caret()
     engine.addImageProvider("icon", IconProvider())
