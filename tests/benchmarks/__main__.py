@@ -10,6 +10,9 @@ from tests.benchmarks.options import Options
 
 BENCHMARKS: dict[str, Callable[[Options], Report]] = {"start": start.run, "stream": stream.run, "idle": idle.run}
 
+PLANTED = {"slow": {"start", "stream"}, "timer": {"idle"}}
+"""Which benchmarks must find which planted fault."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
@@ -25,6 +28,8 @@ def main() -> int:
     names = given.names or list(BENCHMARKS)
     if unknown := set(names) - set(BENCHMARKS):
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
+    if given.plant and not PLANTED[given.plant] & set(names):
+        parser.error(f"--plant {given.plant} is found by {' and '.join(sorted(PLANTED[given.plant]))}")
     options = Options(
         plant=given.plant, rounds=given.rounds, seconds=given.seconds, sessions=given.sessions, rows=given.rows
     )
