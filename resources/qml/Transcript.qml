@@ -32,7 +32,7 @@ Item {
         }
     }
     function grown() {
-        if (!list.atYEnd)
+        if (list.originY + list.contentHeight - list.height - list.contentY > 1)
             follow();
         look.schedule();
     }

@@ -21,8 +21,8 @@ from ui.text.visible import Lines
 LINE_CHARS = 2_000
 """A physical line is taken in pieces of at most this."""
 PARAGRAPH_CHARS = 4_000
-CODE_LINES = 32
-CODE_CHARS = 3_000
+CODE_LINES = 24
+CODE_CHARS = 2_400
 TABLE_LINES = 30
 TABLE_CELLS = 24
 DEPTH = 8
