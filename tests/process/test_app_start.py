@@ -95,7 +95,7 @@ def test_a_second_start_brings_the_window_to_the_front_and_ends(driven: App) -> 
     with another_window(driven) as other:
         assert in_front(driven, other, window)
         started = time.monotonic()
-        second = driven.home.run(**driven.display.env)
+        second = driven.home.run(variables=driven.display.env)
         took_s = time.monotonic() - started
         assert second.returncode == 0
         assert (second.stdout, second.stderr) == ("", "")
@@ -112,7 +112,11 @@ def test_a_second_start_makes_the_window_manager_activate_the_window(driven: App
     if program is None:
         pytest.skip("openbox is not installed")
     manager = subprocess.Popen(
-        [program, "--sm-disable"], env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [program, "--sm-disable"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
     def active() -> str:
@@ -126,7 +130,7 @@ def test_a_second_start_makes_the_window_manager_activate_the_window(driven: App
         window = driven.window()
         with another_window(driven) as other:
             until(lambda: active() == other, "the other window is in use")
-            assert driven.home.run(**driven.display.env).returncode == 0
+            assert driven.home.run(variables=driven.display.env).returncode == 0
             until(lambda: active() == window, "the window is in use")
     finally:
         end(manager)
@@ -141,7 +145,7 @@ def test_a_start_while_a_command_runs_opens_the_window_of_that_host(
     place.connect(server)
     with place.running("run", "count on", **driven.display.env) as command:
         until(lambda: place.status().get("running"), "the command is the host")
-        assert place.run(**driven.display.env).returncode == 0
+        assert place.run(variables=driven.display.env).returncode == 0
         until(lambda: place.status().get("locked"), "the window is open")
         server.tokens_per_s = 100_000.0
         until(lambda: not place.status()["running"], "the reply has ended")
@@ -171,7 +175,7 @@ def test_a_host_that_hangs_is_said_to_hang(driven: App, place: Home) -> None:
     driven.start()
     os.kill(driven.pid, signal.SIGSTOP)
     try:
-        second = place.run(**driven.display.env)
+        second = place.run(variables=driven.display.env)
         assert second.returncode == 6
         assert "does not answer" in second.stderr
     finally:
@@ -190,7 +194,7 @@ def test_no_display_is_said_and_what_to_do_instead(place: Home) -> None:
 
 
 def test_a_display_that_does_not_answer_ends_in_words(place: Home) -> None:
-    done = place.run(DISPLAY=":4711")
+    done = place.run(variables={"DISPLAY": ":4711"})
     assert done.returncode == 1
     assert done.stderr.startswith("remuda: ")
     assert "window" in done.stderr
@@ -260,10 +264,8 @@ def mapped(pid: int) -> str:
 
 
 def resident_mb(pid: int) -> float:
-    line = next(
-        line for line in Path(f"/proc/{pid}/status").read_text("ascii").splitlines() if line.startswith("VmRSS")
-    )
-    return int(line.split()[1]) / 1024
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 @pytest.mark.needs("root", "xdotool")
