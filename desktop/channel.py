@@ -177,6 +177,9 @@ class RendererChannel:
     async def aclose(self) -> None:
         """End the channel; the other side sees its end."""
         self._end(None)
+        # The task in which the end was noticed was not cancelled then: it was the one running.
+        for task in (*self._tasks, *self._long):
+            task.cancel()
         await asyncio.gather(*self._tasks, *self._long, return_exceptions=True)
 
     # ----------------------------------------------------------------- reading
@@ -246,10 +249,10 @@ class RendererChannel:
     # ------------------------------------------------------------- carrying out
 
     async def _carry_out_commands(self) -> None:
-        while True:
+        while not self.closed.is_set():
             await self._command_arrived.wait()
             self._command_arrived.clear()
-            while self._commands:
+            while self._commands and not self.closed.is_set():
                 message = self._commands.popleft()
                 await self._carry_out(message)
                 if self._backlog() <= WAITING_COMMANDS:
@@ -464,7 +467,7 @@ class RendererChannel:
             self._leave_journal = run.journal.subscribe(self._wake.set)
 
     async def _send_frames(self) -> None:
-        while True:
+        while not self.closed.is_set():
             await self._wake.wait()
             self._wake.clear()
             if self._in_flight or self._unsent:

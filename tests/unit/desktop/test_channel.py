@@ -369,6 +369,15 @@ async def test_a_failed_reply_says_why_and_can_be_asked_again(seat: Seat, server
     await until_ended(puppet, after=after)
 
 
+async def test_a_renderer_that_is_gone_before_the_hello_leaves_ends_the_channel(host: Host) -> None:
+    here, there = socket.socketpair()
+    there.close()
+    channel = RendererChannel(here, host.desk, build=BUILD)
+    channel.start()
+    await asyncio.wait_for(channel.settled.wait(), 5)
+    await asyncio.wait_for(channel.aclose(), 5)
+
+
 async def test_a_damaged_file_is_said_and_the_window_stays(host: Host, server: ChatServer) -> None:
     first = Seat(host)
     await first.puppet.lock()
