@@ -56,6 +56,8 @@ class Host:
         self._recovery: asyncio.Task[None] | None = None
         self.window: Window | None = None
         self._choosing_picture = asyncio.Lock()
+        self._pictures_asked = 0
+        self._book: tuple[tuple[Connector, ...], ChoiceBook] | None = None
         self.notices: list[dto.Notice] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -133,8 +135,11 @@ class Host:
         log.info("host of profile %s started", paths.name)
 
     def choices(self) -> ChoiceBook:
-        """What messages can go to now."""
-        return ChoiceBook(self.connectors, available())
+        """What messages can go to now; made anew when a connector came or went."""
+        connectors = tuple(self.connectors)
+        if self._book is None or self._book[0] != connectors:
+            self._book = connectors, ChoiceBook(connectors, available())
+        return self._book[1]
 
     async def recover(self) -> None:
         """Take up what the last host left, once, and return when that is done.
@@ -184,10 +189,15 @@ class Host:
             )
 
     async def trusted(self) -> Dialogs:
-        """The dialogs; ahead of the very first one the person chooses the picture that marks all of them."""
+        """The dialogs; ahead of the very first one the person chooses the picture that marks all of them.
+
+        Who puts it off is not asked again for the questions that were waiting already.
+        """
+        asked = self._pictures_asked
         async with self._choosing_picture:
-            if self.settings.picture_word is None:
+            if self.settings.picture_word is None and asked == self._pictures_asked:
                 word = await self.dialogs.choose_picture_word()
+                self._pictures_asked += 1
                 if word is not None:
                     await self.settings.set_picture_word(word)
         return self.dialogs

@@ -3,7 +3,8 @@
 Owns the conversations of a profile and the sessions that are open for them. Speaks to the
 runtime with full rights; who may ask for what is decided before (`authority`). Must not know
 channels or DTOs' bounds (`sanitize`). Invariants: a message is durable before `send` returns;
-a run is followed to its end whoever looks; state shown is state known, and what is not known
+a run is followed to its end whoever looks; what was begun (a message, a deletion) is brought to its
+end though who asked for it is gone; state shown is state known, and what is not known
 is shown as unknown.
 """
 
@@ -11,14 +12,14 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
 
 from desktop.agent_stores import AgentStores
 from desktop.choices import Choice, ChoiceBook
 from desktop.profile_store import ConversationRecord, ProfileStore, ProfileTx
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
-from runtime_host.errors import AgentBusyError, AgentRuntimeError, AgentSessionRecoveryError
+from runtime_host.errors import AgentBusyError, AgentRuntimeError, AgentSessionRecoveryError, StorageError
 from runtime_host.policy import CHAT
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
@@ -30,9 +31,12 @@ from ui.wire.dto import RunState
 
 log = logging.getLogger("remuda.conversations")
 
+T = TypeVar("T")
+
 DEFAULT_AGENT = AgentDefinition(id="assistant", instructions="")
 OWNER = TrustedContext(tenant_id="personal", user_id="me")
 TITLE_CHARS = 60
+TITLE_SOURCE_CHARS = 4096
 UNTITLED = "New conversation"
 NOTING_S = 2.0
 """How long the end of a stopped run may take to be noted when the host ends."""
@@ -108,6 +112,7 @@ class Conversations:
         self._live: dict[str, _Live] = {}
         self._endings: dict[str, Ending] = {}
         self._followers: set[asyncio.Task[None]] = set()
+        self._works: set[asyncio.Task[Any]] = set()
         self._hinted: set[str] = set()
         self._opening: dict[str, asyncio.Lock] = {}
         self._listeners: list[Callable[[str], None]] = []
@@ -242,9 +247,22 @@ class Conversations:
 
     async def keep_draft(self, conversation_id: str | None, text: str) -> None:
         """Keep what stands in the composer."""
-        await self._profile.transact(lambda tx: tx.put_draft(conversation_id or "", text))
+        await self._profile.transact(lambda tx: _put_draft(tx, conversation_id or "", text))
 
     # ------------------------------------------------------------------ writing
+
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do this to its end, also when who asked for it goes away meanwhile."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._works.add(task)
+        task.add_done_callback(self._finished)
+        return await asyncio.shield(task)
+
+    def _finished(self, task: "asyncio.Task[Any]") -> None:
+        self._works.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            # Told to who asked, if they are still there.
+            log.info("something asked of a conversation was not done: %s", type(fault).__name__)
 
     async def send(
         self,
@@ -269,6 +287,13 @@ class Conversations:
         Raises:
             AgentRuntimeError: nothing was accepted; the text is still the caller's.
         """
+        return await self._finish(
+            self._send(conversation_id, text, request_id=request_id, choice=choice, effort=effort, composed=composed)
+        )
+
+    async def _send(
+        self, conversation_id: str | None, text: str, *, request_id: str, choice: Choice, effort: str, composed: bool
+    ) -> tuple[str, Run]:
         if not text.strip():
             raise AgentRuntimeError("There is nothing to send.", code="MESSAGE_EMPTY")
         if not choice.available:
@@ -276,9 +301,22 @@ class Conversations:
         draft = (conversation_id or "") if composed else None
         if draft is not None:
             # Ahead of everything else: whatever ends the host before the message is accepted, it is not lost.
-            await self._profile.transact(lambda tx: tx.put_draft(draft, text))
-        if conversation_id is None:
-            conversation_id = await self._begin(text, choice, effort)
+            await self._profile.transact(lambda tx: _put_draft(tx, draft, text))
+        if conversation_id is not None:
+            return await self._say(conversation_id, text, request_id, choice, effort, draft)
+        conversation_id = await self._begin(text, choice, effort)
+        try:
+            return await self._say(conversation_id, text, request_id, choice, effort, draft)
+        except StorageError:
+            # Whether the message is on disk shows when the file is read again.
+            raise
+        except AgentRuntimeError:
+            await self._delete(conversation_id)
+            raise
+
+    async def _say(
+        self, conversation_id: str, text: str, request_id: str, choice: Choice, effort: str, draft: str | None
+    ) -> tuple[str, Run]:
         live = await self._open(conversation_id)
         async with live.busy:
             if live.run is not None:
@@ -375,18 +413,22 @@ class Conversations:
         Raises:
             AgentRuntimeError: the conversation is bound to another connector, which has not seen it.
         """
-        record = await self._profile.read(lambda tx: tx.conversation(conversation_id))
-        if record is None:
-            raise ConversationGoneError("This conversation is not there any more.")
-        kept = record.choice or {}
-        if (kept.get("driver"), kept.get("connector")) != (choice.driver, choice.connector):
-            raise AgentRuntimeError(
-                "This conversation stays with its connector, because another one has not seen it. "
-                "Start a new conversation to use this model.",
-                code="CONVERSATION_BOUND",
-            )
-        changed = _with(record, choice=choice.record(effort))
-        await self._profile.transact(lambda tx: tx.put_conversation(changed))
+
+        def put(tx: ProfileTx) -> None:
+            # Read and written in one: a conversation deleted in between would be back, empty.
+            record = tx.conversation(conversation_id)
+            if record is None:
+                raise ConversationGoneError("This conversation is not there any more.")
+            kept = record.choice or {}
+            if (kept.get("driver"), kept.get("connector")) != (choice.driver, choice.connector):
+                raise AgentRuntimeError(
+                    "This conversation stays with its connector, because another one has not seen it. "
+                    "Start a new conversation to use this model.",
+                    code="CONVERSATION_BOUND",
+                )
+            tx.put_conversation(_with(record, choice=choice.record(effort)))
+
+        await self._profile.transact(put)
         self._changed(conversation_id)
 
     async def ask_again(self, conversation_id: str, *, request_id: str, choice: Choice, effort: str) -> tuple[str, Run]:
@@ -427,6 +469,9 @@ class Conversations:
 
     async def delete(self, conversation_id: str) -> None:
         """Stop what runs, then remove the conversation with everything it holds, for good."""
+        await self._finish(self._delete(conversation_id))
+
+    async def _delete(self, conversation_id: str) -> None:
         live = await self._open_for_deletion(conversation_id)
         if live is not None:
             if live.run is not None:
@@ -547,7 +592,8 @@ class Conversations:
             stopped.cancel()
 
     async def aclose(self) -> None:
-        """Stop what runs and note how it ended."""
+        """Finish what was begun, stop what runs and note how it ended."""
+        await asyncio.gather(*self._works, return_exceptions=True)
         await asyncio.gather(*(live.session.destroy() for live in list(self._live.values())), return_exceptions=True)
         if self._followers:
             await asyncio.wait(set(self._followers), timeout=NOTING_S)
@@ -612,9 +658,17 @@ def _left_open(tx: ProfileTx) -> list[str]:
     return [record.conversation_id for record in every if record.state in OPEN_PHASES]
 
 
+def _put_draft(tx: ProfileTx, key: str, text: str) -> None:
+    """Keep a draft; not of a conversation that is gone, where nothing would ever take it away again."""
+    if not key or tx.conversation(key) is not None:
+        tx.put_draft(key, text)
+
+
 def title_of(text: str) -> str:
     """A title by rule: the first line with words in it, cut at a word."""
-    first = next((line.strip() for line in text.splitlines() if line.strip()), UNTITLED)
+    # The message may be megabytes of line ends: no more of it is taken apart than a title needs.
+    lines = text.lstrip()[:TITLE_SOURCE_CHARS].splitlines()
+    first = next((line.strip() for line in lines if line.strip()), UNTITLED)
     words = " ".join(first.split())
     if len(words) <= TITLE_CHARS:
         return words

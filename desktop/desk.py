@@ -7,8 +7,10 @@ more in the trusted dialog. Invariant: every answer has been through `sanitize`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from desktop import doctor, sanitize
 from desktop.authority import ChannelAuthority
@@ -32,6 +34,14 @@ log = logging.getLogger("remuda.desk")
 ENTER_SENDS = "Enter sends · Shift+Enter starts a new line"
 ENTER_WAITS = "A reply is coming · stop it to send something else"
 ENTER_NOWHERE = "Choose a model first"
+
+PROBES_S = 60.0
+"""How long a renderer may take over a self-test."""
+MOST_CHOICES = 512
+CHOICES_BYTES = 192 * 1024
+"""What of the offer is sent: names are a server's, so their sum has no bound of its own, and a frame has."""
+PIECES_A_TURN = 16
+"""Pieces of a draft that are cleaned before others get their turn."""
 
 
 class WindowDesk:
@@ -157,8 +167,7 @@ class WindowDesk:
         self._last_selected = conversation_id
         ending, total = await self._standing(conversation_id) if conversation_id else (None, 0)
         choice, effort = conversations.choice_of(row.record) if row else await self._choice_for_new()
-        draft = sanitize.text(await conversations.draft(conversation_id))
-        first, *rest = sanitize.pieces(draft)
+        first, *rest = await _cleaned_pieces(await conversations.draft(conversation_id))
         selected = dto.Selected(
             revision=revision,
             conversation=conversation_id,
@@ -217,7 +226,7 @@ class WindowDesk:
         await self._host.conversations.keep_draft(conversation_id, text)
 
     def choices(self) -> dto.Choices:
-        return dto.Choices(choices=tuple(_choice(choice) for choice in list(self._host.choices())[:512]))
+        return dto.Choices(choices=_fitting(_choice(choice) for choice in self._host.choices()))
 
     def connectors(self) -> dto.Connectors:
         return dto.Connectors(
@@ -392,20 +401,53 @@ class WindowDesk:
             putting_up = decoys(self._host.paths.root)
             standing = await asyncio.to_thread(putting_up.__enter__)
             try:
-                probes = await window.channel.run_probes(standing.targets(self._test_request))
+                channel = window.channel
+                if channel is None or channel.closed.is_set():
+                    raise AgentRuntimeError("There is no window to test.", code="NO_WINDOW")
+                async with asyncio.timeout(PROBES_S):
+                    probes = await channel.run_probes(standing.targets(self._test_request))
                 touched = standing.touched
+            except TimeoutError:
+                raise AgentRuntimeError(
+                    f"The window did not answer the self-test within {PROBES_S:g} seconds.", code="PROBES_SILENT"
+                ) from None
             finally:
                 await asyncio.to_thread(putting_up.__exit__, None, None, None)
         name, state, detail = seal_host()
+        locked = window.locked
+        if locked is None:
+            raise AgentRuntimeError("There is no window to test.", code="NO_WINDOW")
         report = doctor.isolation(
             window.launch_plan,
-            window.locked.walls,
+            locked.walls,
             probes,
             touched=touched,
             host_memory=dto.Wall(name=name, state=state, detail=detail),
         )
-        window.channel.tell(report)
+        channel.tell(report)
         return report
+
+
+async def _cleaned_pieces(text: str) -> list[str]:
+    """A draft as it is sent. It may be megabytes of what has to be replaced: not in one go."""
+    cleaned: list[str] = []
+    for piece in sanitize.pieces(text):
+        cleaned.append(sanitize.text(piece))
+        if len(cleaned) % PIECES_A_TURN == 0:
+            await asyncio.sleep(0)
+    return cleaned
+
+
+def _fitting(choices: Iterable[dto.Choice]) -> tuple[dto.Choice, ...]:
+    """As many, from the first, as one message may hold."""
+    fitting: list[dto.Choice] = []
+    size_bytes = 0
+    for choice in choices:
+        size_bytes += len(msgspec.json.encode(choice))
+        if len(fitting) == MOST_CHOICES or size_bytes > CHOICES_BYTES:
+            break
+        fitting.append(choice)
+    return tuple(fitting)
 
 
 def _done(request: int) -> dto.Outcome:

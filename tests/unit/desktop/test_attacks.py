@@ -1,0 +1,357 @@
+"""A renderer, a model server or a neighbour that means harm: one test for each kind of attack that once worked."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from desktop import desk, paths
+from desktop.app import Host
+from desktop.build import BUILD
+from desktop.channel import RendererChannel
+from desktop.connector_entry import enter_connector
+from desktop.dialogs import ConnectorEntry
+from desktop.isolation import WallPlan
+from desktop.secret import Secret
+from desktop.window import Window
+from runtime_host.connectors.base import Connector, SecretRef
+from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
+from tests.puppet import Puppet, until
+from ui.wire import dto
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ChatServer]:
+    async with ChatServer("ok") as running:
+        yield running
+
+
+@pytest.fixture
+async def host(tmp_path: Path, server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Host]:
+    monkeypatch.setenv("TEST_PROVIDER_SECRET", DEFAULT_KEY)
+    async with Host(paths.profile(tmp_path / "data")) as running:
+        await running.connectors.add(
+            Connector(
+                name="loopback",
+                vendor="openai-compatible",
+                base_url=server.base_url,
+                secret=SecretRef(kind="env", name="TEST_PROVIDER_SECRET"),
+                models=(server.model,),
+            )
+        )
+        yield running
+
+
+class Seat:
+    """A channel of the host and the puppet at its other end."""
+
+    def __init__(self, host: Host) -> None:
+        here, there = socket.socketpair()
+        window = Window(host.desk, None, lambda: None)
+        window.launch_plan = WallPlan([], bubblewrap=False, platform="offscreen", x11=False)
+        host.desk.window = window
+
+        def locked(message: dto.Locked) -> None:
+            window.locked = message
+
+        self.channel = RendererChannel(here, host.desk, build=BUILD, on_locked=locked)
+        window.channel = self.channel
+        self.puppet = Puppet(there, BUILD)
+        self.channel.start()
+
+    async def aclose(self) -> None:
+        await asyncio.wait_for(self.channel.aclose(), 10)
+        await self.puppet.aclose()
+
+
+@pytest.fixture
+async def seat(host: Host) -> AsyncIterator[Seat]:
+    sitting = Seat(host)
+    await sitting.puppet.lock()
+    await sitting.puppet.wait_for(dto.Selected)
+    yield sitting
+    await sitting.aclose()
+
+
+def new_send(puppet: Puppet, text: str) -> dto.Send:
+    return dto.Send(
+        request=puppet.request(),
+        revision=puppet.binding.revision,
+        request_id="r" + os.urandom(6).hex(),
+        text=text,
+    )
+
+
+# ------------------------------------------------------------------------------- the channel
+
+
+async def test_a_draft_of_megabytes_reaches_the_next_renderer_whole(host: Host) -> None:
+    """More waits for this renderer than it may ask for at once: its acknowledgements are read all the same."""
+    await host.conversations.keep_draft(None, "d" * 3_000_000)
+    seat = Seat(host)
+    await seat.puppet.lock()
+    selected = await seat.puppet.wait_for(dto.Selected)
+    await until(lambda: sum(isinstance(m, dto.DraftPiece) for m in seat.puppet.told) == selected.draft_pieces)
+    assert (await seat.puppet.ask(dto.NewConversation(request=seat.puppet.request()))).status == "done"
+    await seat.aclose()
+
+
+async def test_asking_over_and_over_for_much_fills_no_memory(seat: Seat, host: Host) -> None:
+    """Each of 1,000 questions is answered with megabytes, and none of the answers is taken."""
+    puppet = seat.puppet
+    await host.conversations.keep_draft(None, "d" * 2_000_000)
+    puppet.acknowledge = False
+    await puppet.say(*[dto.NewConversation(request=puppet.request()) for _ in range(500)])
+    await puppet.say(*[dto.NewConversation(request=puppet.request()) for _ in range(500)])
+    await asyncio.sleep(1)
+    waiting = sum(len(m.text) for m in seat.channel._answers if isinstance(m, dto.DraftPiece))
+    assert waiting < 8_000_000
+
+
+async def test_flooding_without_taking_answers_is_a_breach(seat: Seat, host: Host) -> None:
+    puppet = seat.puppet
+    await host.conversations.keep_draft(None, "d" * 2_000_000)
+    puppet.acknowledge = False
+
+    async def pour() -> None:
+        while True:
+            await puppet.say(*[dto.NewConversation(request=puppet.request()) for _ in range(100)])
+
+    pouring = asyncio.ensure_future(pour())
+    await asyncio.wait_for(seat.channel.closed.wait(), 10)
+    assert seat.channel.breach is not None
+    assert seat.channel.breach.code == "FLOOD"
+    pouring.cancel()
+    await asyncio.gather(pouring, return_exceptions=True)
+
+
+async def test_pieces_without_text_are_counted_too(seat: Seat) -> None:
+    for _ in range(21):
+        await seat.puppet.say(*[dto.Piece(text="") for _ in range(100)])
+    await asyncio.wait_for(seat.channel.closed.wait(), 10)
+    assert seat.channel.breach is not None
+    assert seat.channel.breach.code == "SPOOL_OVERFLOW"
+
+
+async def test_a_renderer_that_goes_while_it_is_written_to_is_let_go(host: Host) -> None:
+    seat = Seat(host)
+    await seat.puppet.lock()
+    await seat.puppet.wait_for(dto.Connectors)
+    await asyncio.sleep(0.1)
+    await seat.puppet.aclose()
+    # In this order the write meets the closed end before the reader does.
+    seat.channel.tell(dto.Notice(id="n", level="info", code="", text=""))
+    await asyncio.wait_for(seat.channel.closed.wait(), 5)
+    await asyncio.wait_for(seat.channel.aclose(), 5)
+
+
+async def test_models_with_names_beyond_measure_do_not_take_the_window_away(host: Host) -> None:
+    """What a server lists is offered as far as it fits a frame."""
+    await host.connectors.add(
+        Connector(
+            name="hostile",
+            vendor="openai-compatible",
+            base_url="http://127.0.0.1:9/v1",
+            models=tuple(f"{number:03}" + "\U0001f600" * 197 for number in range(500)),
+        )
+    )
+    seat = Seat(host)
+    await seat.puppet.lock()
+    choices = await seat.puppet.wait_for(dto.Choices)
+    assert len(choices.choices) > 50
+    assert (await seat.puppet.ask(dto.NewConversation(request=seat.puppet.request()))).status == "done"
+    await seat.aclose()
+
+
+async def test_a_self_test_that_is_never_answered_ends(seat: Seat, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("desktop.desk.PROBES_S", 0.2)
+    outcome = await seat.puppet.ask(dto.SelfTest(request=seat.puppet.request()))
+    assert (outcome.status, outcome.code) == ("refused", "PROBES_SILENT")
+    # An answer that comes late is no breach.
+    asked = await seat.puppet.wait_for(dto.RunProbes)
+    await seat.puppet.say(dto.ProbeResults(request=asked.request, probes=()))
+    assert (await seat.puppet.ask(dto.NewConversation(request=seat.puppet.request()))).status == "done"
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+async def test_an_answered_question_does_not_show_the_conversation_anew(seat: Seat, host: Host) -> None:
+    """What the person has typed meanwhile would be overwritten by the draft kept before."""
+    puppet = seat.puppet
+    await puppet.ask(new_send(puppet, "first"))
+    await puppet.wait_for(dto.RunChanged, lambda m: m.run is not None and m.run.state == "done")
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    class No:
+        async def confirm(self, question: object) -> bool:
+            asked.set()
+            await answer.wait()
+            return False
+
+    async def trusted() -> No:
+        return No()
+
+    host.trusted = trusted  # type: ignore[method-assign, assignment]
+    command = dto.Delete(request=puppet.request(), revision=puppet.binding.revision)
+    await puppet.say(command)
+    await asked.wait()
+    await puppet.ask(dto.NewConversation(request=puppet.request()))
+    after = len(puppet.told)
+    answer.set()
+    await puppet.wait_for(dto.Outcome, lambda o: o.request == command.request, after=after)
+    await puppet.ask(dto.SetTheme(request=puppet.request(), theme="dark"))
+    assert not [m for m in puppet.told[after:] if isinstance(m, dto.Selected)]
+
+
+# ------------------------------------------------------------------ what was begun is finished
+
+
+async def test_a_message_sent_with_the_last_breath_is_sent_once_and_leaves_no_draft(
+    host: Host, server: ChatServer
+) -> None:
+    """The renderer dies at every step of sending: a draft that stays beside the message would be sent again."""
+    for step in range(12):
+        text = f"only once, {step}"
+        seat = Seat(host)
+        await seat.puppet.lock()
+        await seat.puppet.wait_for(dto.Selected)
+        await seat.puppet.ask(dto.NewConversation(request=seat.puppet.request()))
+        await seat.puppet.say(new_send(seat.puppet, text))
+        for _ in range(step):
+            await asyncio.sleep(0.001)
+        await seat.aclose()
+        await until(lambda: not host.conversations.running() and not host.conversations._works)
+        _, rows = await host.conversations.rows("", 0, 200)
+        said = [row for row in rows if row.record.title == text]
+        drafted = await host.conversations.draft(None) == text
+        assert len(said) + drafted == (1 if said or drafted else 0)
+        assert all(row.state == "done" for row in said)
+        await host.conversations.keep_draft(None, "")
+    sent = [r.json()["messages"][-1]["content"] for r in server.requests if r.method == "POST"]
+    assert len(sent) == len(set(sent))
+
+
+async def test_a_confirmed_deletion_is_carried_out_though_the_window_is_gone(host: Host) -> None:
+    seat = Seat(host)
+    await seat.puppet.lock()
+    await seat.puppet.wait_for(dto.Selected)
+    await seat.puppet.ask(new_send(seat.puppet, "to be deleted"))
+    await seat.puppet.wait_for(dto.RunChanged, lambda m: m.run is not None and m.run.state == "done")
+    name = seat.puppet.binding.conversation
+    assert name is not None
+    gone = asyncio.ensure_future(host.conversations.delete(name))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    await until(lambda: not host.conversations._works)
+    assert await host.conversations.names() == []
+    # What the window still had to say about it is not kept either.
+    await host.conversations.keep_draft(name, "typed into what was deleted")
+    assert await host.conversations.draft(name) == ""
+    await seat.aclose()
+
+
+async def test_a_first_message_that_is_refused_leaves_no_conversation(seat: Seat, host: Host) -> None:
+    puppet = seat.puppet
+    pieces = ["\n" * 10_000] * 501
+    for start in range(0, 501, 3):
+        await puppet.say(*[dto.Piece(text=piece) for piece in pieces[start : start + 3]])
+    command = dto.Send(
+        request=puppet.request(), revision=puppet.binding.revision, request_id="large", text="x", pieces=len(pieces)
+    )
+    outcome = await puppet.ask(command)
+    assert (outcome.status, outcome.code) == ("refused", "AGENT_RECORD_TOO_LARGE")
+    assert await host.conversations.names() == []
+    assert await host.conversations.draft(None) == "".join(pieces) + "x"
+
+
+async def test_a_connector_that_nobody_waits_for_any_more_leaves_no_key(host: Host) -> None:
+    """The window closes while the server is asked for its models."""
+    kept: list[str] = []
+    asking = asyncio.Event()
+
+    class Dialogs:
+        async def ask_connector(self, *words: object, **names: object) -> ConnectorEntry:
+            return ConnectorEntry("mine", "https://api.example.com/v1", Secret("sk-0123456789abcdef"))
+
+    class Keys:
+        async def store(self, name: str, key: Secret, *, base_url: str) -> SecretRef:
+            kept.append(name)
+            return SecretRef(kind="keyring", name=name, base_url=base_url)
+
+        async def delete(self, reference: SecretRef) -> None:
+            kept.remove(reference.name)
+
+        async def aclose(self) -> None:
+            return
+
+    async def trusted() -> Dialogs:
+        return Dialogs()
+
+    async def never(connector: Connector) -> tuple[str, ...]:
+        asking.set()
+        await asyncio.Event().wait()
+        return ()
+
+    host.trusted = trusted  # type: ignore[method-assign, assignment]
+    host.list_models = never  # type: ignore[method-assign, assignment]
+    host.credentials = Keys()  # type: ignore[assignment]
+    entering = asyncio.ensure_future(enter_connector(host))
+    await asyncio.wait_for(asking.wait(), 10)
+    assert kept == ["mine"]
+    entering.cancel()
+    await asyncio.gather(entering, return_exceptions=True)
+    assert kept == []
+
+
+async def test_the_picture_is_put_off_for_all_that_wait(host: Host) -> None:
+    """A renderer that asks for a hundred things at once opens one window of ours for it, not a hundred."""
+    asked = 0
+
+    async def later() -> None:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.01)
+
+    host.dialogs.choose_picture_word = later  # type: ignore[method-assign, assignment]
+    await asyncio.gather(*[host.trusted() for _ in range(100)])
+    assert asked == 1
+    await host.trusted()
+    assert asked == 2
+
+
+# ---------------------------------------------------------------------------- nothing stalls
+
+
+async def test_much_of_everything_stalls_nobody(host: Host) -> None:
+    """Many models, megabytes that have to be cleaned: others get their turn meanwhile."""
+    for number in range(4):
+        await host.connectors.put(
+            Connector(
+                name=f"many-{number}",
+                vendor="openai-compatible",
+                base_url="http://127.0.0.1:9/v1",
+                models=tuple(f"model-{model}" for model in range(500)),
+            )
+        )
+    books = {id(host.choices()) for _ in range(50)}
+    assert len(books) == 1
+    await host.connectors.remove("many-0")
+    assert host.choices().find({"driver": "native.agent", "connector": "many-0", "model": "model-1"}) is None
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    pieces = await desk._cleaned_pieces("\x01" * 2_000_000)
+    counting.cancel()
+    assert len(pieces) == 200
+    assert turns > 10
