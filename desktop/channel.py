@@ -187,9 +187,6 @@ class RendererChannel:
         # The task in which the end was noticed was not cancelled then: it was the one running.
         for task in (*self._tasks, *self._long):
             task.cancel()
-        for task in (*self._tasks, *self._long):
-            # The one that met the end while it wrote was spared by `_end`.
-            task.cancel()
         await asyncio.gather(*self._tasks, *self._long, return_exceptions=True)
 
     # ----------------------------------------------------------------- reading

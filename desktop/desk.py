@@ -384,7 +384,11 @@ class WindowDesk:
         )
         if not confirmed:
             return dto.Outcome(request=command.request, status="refused", code="NOT_CONFIRMED", text="")
-        await self._host.operations.remove_connector(found.name)
+        # To its end, though the window may go meanwhile: a key must not stay behind its connector.
+        removing = asyncio.get_running_loop().create_task(self._host.operations.remove_connector(found.name))
+        self._tasks.add(removing)
+        removing.add_done_callback(self._tasks.discard)
+        await asyncio.shield(removing)
         return dto.Outcome(request=command.request, status="done")
 
     # --------------------------------------------------------------- self-test
