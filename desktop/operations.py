@@ -70,6 +70,14 @@ class Operations:
             redact = self._host.registry.redactor.text
             await send({"error": {"code": refused.error_code, "message": redact(refused.message)}})
             return USAGE if refused.error_code in _USAGE_CODES else FAILED
+        except OSError:
+            # The other side left.
+            raise
+        except Exception:
+            # A fault of ours or an order that makes no sense: said, not left without an answer.
+            log.exception("the order %s failed", command)
+            await send({"error": {"code": "INTERNAL", "message": "Remuda failed at this, and noted why in its log."}})
+            return FAILED
         finally:
             self.active -= 1
             self._host.end_when_idle_soon()
@@ -320,6 +328,12 @@ class Operations:
             raise ConnectorError(
                 f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}", code="CONNECTOR_CONFIGURATION"
             ) from None
+        kept = connector.secret
+        if kept is not None and kept.kind == "keyring" and kept.name != connector.name:
+            # Else an order could have the key of one connector sent to the address of another.
+            raise ConnectorError(
+                "A key in the key store belongs to the connector of its name.", code="CONNECTOR_KEY_BOUND"
+            )
         added = await self.add_connector(connector, checking_only=bool(arguments.get("check")))
         await send({"row": {"name": added.name, "base_url": added.base_url, "models": list(added.models)}})
         return COMPLETED

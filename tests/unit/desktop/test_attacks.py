@@ -3,16 +3,20 @@
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from desktop import desk, paths
+from desktop import desk, paths, second_start
 from desktop.app import Host
 from desktop.build import BUILD
 from desktop.channel import RendererChannel
 from desktop.connector_entry import enter_connector
+from desktop.control import ControlServer, HostSilentError, Send, ask
 from desktop.dialogs import ConnectorEntry
 from desktop.isolation import WallPlan
 from desktop.secret import Secret
@@ -355,3 +359,102 @@ async def test_much_of_everything_stalls_nobody(host: Host) -> None:
     counting.cancel()
     assert len(pieces) == 200
     assert turns > 10
+
+
+# ------------------------------------------------------------------------ the control socket
+
+
+class Orders:
+    """Notes what it is told to do."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def perform(self, command: str, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        self.seen.append(command)
+        return 0
+
+
+async def test_one_that_has_ended_meanwhile_is_refused(tmp_path: Path) -> None:
+    """Whether it was below a guard is no longer known then: ending at once would be the way around the check."""
+    path = tmp_path / "control.sock"
+    orders = Orders()
+    control = ControlServer(path, orders.perform, lambda: {os.getpid()})
+    await control.start()
+    # A child holds the connection open, so that it does not end with the one who made it.
+    asking = (
+        "import os, socket, sys, time\n"
+        "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+        's.sendall(b\'{"command": "echo", "arguments": {}}\\n\')\n'
+        "if os.fork() == 0:\n"
+        "    s.settimeout(20); s.recv(1); os._exit(0)\n"
+    )
+    # The host looks when the asking is over: nothing here gives the loop a turn before.
+    subprocess.run([sys.executable, "-c", asking, str(path)], check=True, timeout=20)  # noqa: ASYNC221
+    await asyncio.sleep(0.5)
+    await control.aclose()
+    assert orders.seen == []
+
+
+@pytest.mark.needs("root")
+async def test_nothing_is_said_to_a_socket_of_another_user(tmp_path: Path) -> None:
+    """Where the socket lies in a shared folder, another user may have put one there."""
+    listening = (
+        "import os, socket, sys\n"
+        "s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "s.listen(); s.settimeout(20)\n"
+        "print('ready', flush=True)\n"
+        "for _ in range(2):\n"
+        "    c, _ = s.accept(); print(c.recv(1000), flush=True)\n"
+    )
+    path = tmp_path / "control.sock"
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", listening, str(path), stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert await asyncio.wait_for(child.stdout.readline(), 20) == b"ready\n"
+    with pytest.raises(HostSilentError):
+        async for _ in ask(path, "run", {"prompt": "a secret"}, asyncio.Event()):
+            pass
+    assert await asyncio.to_thread(second_start.raise_window, path, "token") == 6
+    assert await asyncio.wait_for(child.stdout.read(), 20) == b"b''\nb''\n"
+    await child.wait()
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+async def test_an_order_cannot_send_the_key_of_one_connector_to_the_address_of_another(
+    host: Host, server: ChatServer
+) -> None:
+    lines: list[dict[str, Any]] = []
+
+    async def take(line: dict[str, Any]) -> None:
+        lines.append(line)
+
+    asked = len(server.requests)
+    secret = {"kind": "keyring", "name": "precious", "base_url": server.base_url}
+    order = {"name": "thief", "base_url": server.base_url, "secret": secret}
+    assert await host.operations.perform("connector-add", order, take, asyncio.Event()) == 2
+    assert lines[-1]["error"]["code"] == "CONNECTOR_KEY_BOUND"
+    assert len(server.requests) == asked
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("stop", {}),
+        ("connector-remove", {}),
+        ("run", {"prompt": "x", "reasoning": "junk"}),
+        ("delete", {"session": []}),
+    ],
+)
+async def test_an_order_without_sense_is_answered_and_does_nothing(
+    host: Host, server: ChatServer, command: str, arguments: dict[str, Any]
+) -> None:
+    lines: list[dict[str, Any]] = []
+
+    async def take(line: dict[str, Any]) -> None:
+        lines.append(line)
+
+    assert await host.operations.perform(command, arguments, take, asyncio.Event()) != 0
+    assert lines[-1]["error"]["message"]
+    assert not [r for r in server.requests if r.method == "POST"]
+    assert await host.conversations.names() == []
