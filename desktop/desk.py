@@ -19,7 +19,7 @@ from desktop.choices import Choice
 from desktop.connector_entry import enter_connector
 from desktop.conversations import Ending, Row
 from desktop.dialogs import DeleteConfirmation, RemoveConnector
-from desktop.isolation import seal_host
+from desktop.isolation import drawing_uid, seal_host
 from desktop.isolation.decoys import decoys
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.run import Run
@@ -402,7 +402,7 @@ class WindowDesk:
         async with self._testing:
             self._test_request += 1
             # In a thread: an X server that hangs may hold the window among the decoys for seconds.
-            putting_up = decoys(self._host.paths.root)
+            putting_up = decoys(self._host.paths.root, reader=drawing_uid())
             standing = await asyncio.to_thread(putting_up.__enter__)
             try:
                 channel = window.channel
