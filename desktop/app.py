@@ -126,7 +126,12 @@ class Host:
         stack.push_async_callback(self.dialogs.aclose)
         self.operations = Operations(self)
         control = ControlServer(paths.control, self.operations.perform, guard.guard_pids)
-        await control.start()
+        try:
+            await control.start()
+        except OSError as fault:
+            raise AgentRuntimeError(
+                f"The socket by which Remuda is reached cannot be made: {fault}.", code="CONTROL_SOCKET_FAILED"
+            ) from fault
         stack.push_async_callback(control.aclose)
         reaper = process.OrphanReaper(asyncio.get_running_loop())
         reaper.start()

@@ -1,6 +1,8 @@
 """A renderer, a model server or a neighbour that means harm: one test for each kind of attack that once worked."""
 
 import asyncio
+import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -22,6 +24,8 @@ from desktop.isolation import WallPlan
 from desktop.secret import Secret
 from desktop.window import Window
 from runtime_host.connectors.base import Connector, SecretRef
+from runtime_host.drivers.native import driver
+from runtime_host.errors import AgentRuntimeError
 from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
 from tests.puppet import Puppet, until
 from ui.wire import dto
@@ -359,6 +363,53 @@ async def test_much_of_everything_stalls_nobody(host: Host) -> None:
     counting.cancel()
     assert len(pieces) == 200
     assert turns > 10
+
+
+# ---------------------------------------------------------------------------- hostile servers
+
+
+@pytest.mark.parametrize("member", ["content", "reasoning_content"])
+async def test_a_reply_without_end_is_ended(
+    seat: Seat, host: Host, monkeypatch: pytest.MonkeyPatch, member: str
+) -> None:
+    """A server may go on for ever; memory and disk do not."""
+    monkeypatch.setattr(driver, "REPLY_CHARS", 300_000)
+    frame = {"choices": [{"index": 0, "delta": {member: "x" * 10_000}}]}
+    left = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(b"data: " + json.dumps(frame).encode() + b"\n\n")
+                await writer.drain()
+        writer.close()
+        left.set()
+
+    endless = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = endless.sockets[0].getsockname()[1]
+    await host.connectors.add(
+        Connector(name="endless", vendor="openai-compatible", base_url=f"http://127.0.0.1:{port}/v1", models=("m",))
+    )
+    choice = host.choices().find({"driver": "native.agent", "connector": "endless", "model": "m"})
+    assert choice is not None
+    _, run = await host.conversations.send(None, "go on", request_id="r", choice=choice, effort="")
+    result = await asyncio.wait_for(run.result(), 20)
+    assert result.status == "incomplete"
+    assert len(result.output_text) < 400_000
+    await asyncio.wait_for(left.wait(), 10)
+    endless.close()
+    await endless.wait_closed()
+
+
+async def test_a_folder_in_place_of_the_socket_is_said(tmp_path: Path) -> None:
+    profile = paths.profile(tmp_path / "data")
+    profile.control.mkdir()
+    with pytest.raises(AgentRuntimeError, match="socket"):
+        async with Host(profile):
+            pass
 
 
 # ------------------------------------------------------------------------ the control socket
