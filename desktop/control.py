@@ -1,7 +1,8 @@
 """The control socket: how another `remuda` of the same person talks to the running host.
 
-Owns the 0600 Unix socket and who may speak on it: the peer's uid is checked, and a process
-that runs below a guard (a harness and what it started) is refused. Must not know what the
+Owns the 0600 Unix socket and who may speak on it: both ends check the other's uid, and a process
+that runs below a guard (a harness and what it started) is refused, as is one that has ended
+meanwhile, of which that cannot be known. Must not know what the
 orders do. One connection carries one order: a JSON line in, JSON lines out, the last of
 which has the key `done`. No secret and no approval crosses it, in either direction.
 """
@@ -12,12 +13,12 @@ import json
 import logging
 import os
 import socket
-import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable, Set
 from pathlib import Path
 from typing import Any
 
 from desktop.paths import private_dir
+from desktop.process import look, peer_of
 
 log = logging.getLogger("remuda.control")
 
@@ -93,7 +94,7 @@ class ControlServer:
         try:
             order = json.loads(await reader.readline())
             command, arguments = str(order["command"]), dict(order.get("arguments", {}))
-        except (ValueError, KeyError, TypeError, asyncio.LimitOverrunError):
+        except (ValueError, KeyError, TypeError, RecursionError, asyncio.LimitOverrunError):
             await send({"error": {"code": "CONTROL_MALFORMED", "message": "This is no order."}, "done": 2})
             return
         stop = asyncio.Event()
@@ -102,7 +103,7 @@ class ControlServer:
         gone = asyncio.ensure_future(reader.readline())
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done() and gone.result():
+            if not work.done() and gone.exception() is None and gone.result():
                 stop.set()
                 await work
             if work.done():
@@ -113,12 +114,17 @@ class ControlServer:
             await asyncio.gather(work, gone, return_exceptions=True)
 
     def _refusal(self, connection: Any) -> str | None:
-        if not hasattr(socket, "SO_PEERCRED"):
+        peer = peer_of(connection)
+        if peer is None:
             return None
-        pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid, uid = peer
         if uid != os.getuid():
             return "The other side is another user."
-        if ancestors(pid) & set(self._guard_pids()):
+        above = ancestors(pid)
+        if look(pid) is None:
+            # It may have been below a guard: who asks stays for the answer.
+            return "The other side has ended, so who it was is not known."
+        if above & set(self._guard_pids()):
             return "A harness, or what it started, may not steer Remuda."
         return None
 
@@ -126,13 +132,17 @@ class ControlServer:
 def ancestors(pid: int) -> set[int]:
     """A process and those it descends from, as far as the system tells."""
     chain: set[int] = set()
+    child = 0
     while pid > 1 and pid not in chain:
+        process = look(pid)
+        if process is None and child and (again := look(child)) is not None and again.parent != pid:
+            # It ended while it was looked at, and its child has fallen to another.
+            pid = again.parent
+            continue
         chain.add(pid)
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-        except OSError:
+        if process is None:
             break
-        pid = int(stat.rpartition(")")[2].split()[1])
+        child, pid = pid, process.parent
     return chain
 
 
@@ -156,6 +166,9 @@ async def ask(
         raise HostSilentError(str(fault)) from fault
     passing: asyncio.Future[None] | None = None
     try:
+        listening = peer_of(writer.get_extra_info("socket"))
+        if listening is not None and listening[1] != os.getuid():
+            raise HostSilentError("the socket is another user's")
         writer.write(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n")
         await writer.drain()
 
