@@ -61,6 +61,9 @@ def prepare(text: str, **options: Any) -> Prepared:
         raise AgentDriverConfigurationError("The input must be text.", details={"field": "text"})
     if not text.strip():
         raise AgentDriverConfigurationError("There is no text to send.", details={"field": "text"})
+    if len(text) > MAX_RECORD_BYTES:
+        # At least a byte each: known without writing megabytes out to count them.
+        raise _too_large(len(text))
     try:
         checked = RunOptions.model_validate(options)
         checked = checked.model_copy(update={"metadata": freeze(checked.metadata, "metadata")})
@@ -72,11 +75,15 @@ def prepare(text: str, **options: Any) -> Prepared:
     except NotJsonError as error:
         raise AgentDriverConfigurationError(f"The input cannot be stored: {error}.") from None
     if size_bytes > MAX_RECORD_BYTES:
-        raise AgentRecordTooLargeError(
-            f"This message has {size_bytes / 1048576:.1f} MiB; one message may have {MAX_RECORD_BYTES // 1048576} MiB.",
-            details={"size_bytes": size_bytes, "limit_bytes": MAX_RECORD_BYTES},
-        )
+        raise _too_large(size_bytes)
     return Prepared(text, checked, content_digest)
+
+
+def _too_large(size_bytes: int) -> AgentRecordTooLargeError:
+    return AgentRecordTooLargeError(
+        f"This message has {size_bytes / 1048576:.1f} MiB; one message may have {MAX_RECORD_BYTES // 1048576} MiB.",
+        details={"size_bytes": size_bytes, "limit_bytes": MAX_RECORD_BYTES},
+    )
 
 
 def required_capabilities(prepared: Prepared, binding: ExecutionBinding) -> tuple[str, ...]:
