@@ -214,11 +214,24 @@ def compile_bytecode() -> None:
     run(PYTHON, "-I", "-m", "compileall", "-q", *folders)
 
 
+def forget_other_pythons() -> None:
+    """What the person set up for other programs must neither satisfy nor redirect what is installed here.
+
+    Packages on PYTHONPATH count as installed for pip, and the app would not see them. Where to ask
+    for packages (index, proxy, certificates) stays as the person set it.
+    """
+    for name in list(os.environ):
+        if name.startswith("PYTHON") or name in ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_CONSTRAINT"):
+            del os.environ[name]
+    os.environ["PIP_USER"] = "0"
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(prog="prepare", description="Make this tree runnable or testable.")
     arguments.add_argument("kind", choices=("app", "dev"))
     kind: str = arguments.parse_args().kind
     os.chdir(ROOT)
+    forget_other_pythons()
     if sys.platform.startswith("linux"):
         prepare_machine(tests=kind == "dev")
     prepare_venv(kind)
