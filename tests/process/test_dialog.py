@@ -61,7 +61,7 @@ def opened(on_display: Display, tmp_path: Path) -> Open:
     def open_one(walls: Literal["all", "none"] = "all") -> Iterator[DialogUnderTest]:
         printed = tmp_path / "printed"
         with (
-            printed.open("ab") as stderr,
+            printed.open("wb") as stderr,
             dialog(partial(launch_dialog, build="test", walls=walls, stderr=stderr.fileno()), on_display.env) as d,
         ):
             yield d
