@@ -56,6 +56,7 @@ TEST_TOOLS = {
     "xauth": "xauth",
     "xdotool": "xdotool",
     "xclip": "xclip",
+    "openbox": "openbox",
     "xprop": "x11-utils",
     "import": "imagemagick",
     "bwrap": "bubblewrap",
