@@ -306,7 +306,7 @@ async def test_a_connector_that_nobody_waits_for_any_more_leaves_no_key(host: Ho
         return ()
 
     host.trusted = trusted  # type: ignore[method-assign, assignment]
-    host.list_models = never  # type: ignore[method-assign, assignment]
+    host.list_models = never  # type: ignore[method-assign]
     host.credentials = Keys()  # type: ignore[assignment]
     entering = asyncio.ensure_future(enter_connector(host))
     await asyncio.wait_for(asking.wait(), 10)
@@ -325,7 +325,7 @@ async def test_the_picture_is_put_off_for_all_that_wait(host: Host) -> None:
         asked += 1
         await asyncio.sleep(0.01)
 
-    host.dialogs.choose_picture_word = later  # type: ignore[method-assign, assignment]
+    host.dialogs.choose_picture_word = later  # type: ignore[method-assign]
     await asyncio.gather(*[host.trusted() for _ in range(100)])
     assert asked == 1
     await host.trusted()
