@@ -114,6 +114,7 @@ class Host:
         )
         stack.push_async_callback(self.runtime.aclose)
         self.conversations = Conversations(profile, self.stores, self.runtime, self.choices)
+        self.conversations.on_rest = self.end_when_idle_soon
         stack.push_async_callback(self.conversations.aclose)
         self.appearance = Appearance(self.settings)
         self.dialogs = Dialogs(
@@ -234,7 +235,7 @@ class Host:
     def end_when_idle(self) -> None:
         """End the host if neither window nor run nor order holds it."""
         windowless = self.window is None or not self.window.is_open
-        if windowless and not self.conversations.running() and not self.operations.active:
+        if windowless and not self.conversations.busy and not self.operations.active:
             self.ended.set()
 
     async def run_until_ended(self) -> None:

@@ -115,6 +115,8 @@ class Conversations:
         self._works: set[asyncio.Task[Any]] = set()
         self._hinted: set[str] = set()
         self._opening: dict[str, asyncio.Lock] = {}
+        self.on_rest: Callable[[], None] = lambda: None
+        """Called when something asked for has come to its end."""
         self._listeners: list[Callable[[str], None]] = []
 
     def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
@@ -176,6 +178,11 @@ class Conversations:
     def running(self) -> list[str]:
         """Conversations with a run that goes on now."""
         return [name for name, live in self._live.items() if live.run is not None]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run goes on, or a message or a deletion is on its way: the host is not to end."""
+        return bool(self._works) or bool(self.running())
 
     async def ending(self, conversation_id: str) -> Ending | None:
         """How the newest run stands; None when there was none."""
@@ -263,6 +270,7 @@ class Conversations:
         if not task.cancelled() and (fault := task.exception()) is not None:
             # Told to who asked, if they are still there.
             log.info("something asked of a conversation was not done: %s", type(fault).__name__)
+        self.on_rest()
 
     async def send(
         self,
