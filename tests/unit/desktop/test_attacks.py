@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -15,66 +14,19 @@ import pytest
 
 from desktop import desk, paths, second_start
 from desktop.app import Host
-from desktop.build import BUILD
-from desktop.channel import RendererChannel
 from desktop.connector_entry import enter_connector
 from desktop.control import ControlServer, HostSilentError, Send, ask
 from desktop.dialogs import ConnectorEntry
-from desktop.isolation import WallPlan
 from desktop.secret import Secret
-from desktop.window import Window
 from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.drivers.native import driver
 from runtime_host.errors import AgentRuntimeError
-from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
-from tests.puppet import Puppet, until
+from tests.loopback.chat_server import ChatServer
+from tests.puppet import until
+from tests.unit.desktop.seat import Seat, new_send
 from ui.wire import dto
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ChatServer]:
-    async with ChatServer("ok") as running:
-        yield running
-
-
-@pytest.fixture
-async def host(tmp_path: Path, server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Host]:
-    monkeypatch.setenv("TEST_PROVIDER_SECRET", DEFAULT_KEY)
-    async with Host(paths.profile(tmp_path / "data")) as running:
-        await running.connectors.add(
-            Connector(
-                name="loopback",
-                vendor="openai-compatible",
-                base_url=server.base_url,
-                secret=SecretRef(kind="env", name="TEST_PROVIDER_SECRET"),
-                models=(server.model,),
-            )
-        )
-        yield running
-
-
-class Seat:
-    """A channel of the host and the puppet at its other end."""
-
-    def __init__(self, host: Host) -> None:
-        here, there = socket.socketpair()
-        window = Window(host.desk, None, lambda: None)
-        window.launch_plan = WallPlan([], bubblewrap=False, platform="offscreen", x11=False)
-        host.desk.window = window
-
-        def locked(message: dto.Locked) -> None:
-            window.locked = message
-
-        self.channel = RendererChannel(here, host.desk, build=BUILD, on_locked=locked)
-        window.channel = self.channel
-        self.puppet = Puppet(there, BUILD)
-        self.channel.start()
-
-    async def aclose(self) -> None:
-        await asyncio.wait_for(self.channel.aclose(), 10)
-        await self.puppet.aclose()
 
 
 @pytest.fixture
@@ -84,15 +36,6 @@ async def seat(host: Host) -> AsyncIterator[Seat]:
     await sitting.puppet.wait_for(dto.Selected)
     yield sitting
     await sitting.aclose()
-
-
-def new_send(puppet: Puppet, text: str) -> dto.Send:
-    return dto.Send(
-        request=puppet.request(),
-        revision=puppet.binding.revision,
-        request_id="r" + os.urandom(6).hex(),
-        text=text,
-    )
 
 
 # ------------------------------------------------------------------------------- the channel

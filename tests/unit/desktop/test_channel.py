@@ -4,86 +4,27 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from desktop import conversations, paths
+from desktop import conversations
 from desktop.app import Host
 from desktop.build import BUILD
 from desktop.channel import RendererChannel
-from desktop.isolation import WallPlan
-from desktop.window import Window
-from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.policy import CHAT, Limits
-from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
+from tests.loopback.chat_server import ChatServer
 from tests.puppet import Puppet, until
+from tests.unit.desktop.seat import Seat, new_send
 from ui.wire import dto
 from ui.wire.framing import HEAD
 
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[ChatServer]:
-    async with ChatServer("ok") as running:
-        yield running
-
-
-@pytest.fixture
-async def host(tmp_path: Path, server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Host]:
-    monkeypatch.setenv("TEST_PROVIDER_SECRET", DEFAULT_KEY)
-    async with Host(paths.profile(tmp_path / "data")) as running:
-        await running.connectors.add(
-            Connector(
-                name="loopback",
-                vendor="openai-compatible",
-                base_url=server.base_url,
-                secret=SecretRef(kind="env", name="TEST_PROVIDER_SECRET"),
-                models=(server.model,),
-            )
-        )
-        yield running
-
-
-class Seat:
-    """A channel of the host and the puppet at its other end."""
-
-    def __init__(self, host: Host) -> None:
-        here, there = socket.socketpair()
-        window = Window(host.desk, None, lambda: None)
-        window.launch_plan = WallPlan([], bubblewrap=False, platform="offscreen", x11=False)
-        host.desk.window = window
-
-        def locked(message: dto.Locked) -> None:
-            window.locked = message
-
-        self.channel = RendererChannel(here, host.desk, build=BUILD, on_locked=locked)
-        window.channel = self.channel
-        self.puppet = Puppet(there, BUILD)
-        self.channel.start()
-
-    async def aclose(self) -> None:
-        await self.channel.aclose()
-        await self.puppet.aclose()
-
-
-@pytest.fixture
-async def seat(host: Host) -> AsyncIterator[Seat]:
-    sitting = Seat(host)
-    yield sitting
-    await sitting.aclose()
-
-
-async def send(puppet: Puppet, text: str, **changes: object) -> dto.Outcome:
-    command = dto.Send(
-        request=puppet.request(),
-        revision=puppet.binding.revision,
-        request_id="r" + os.urandom(6).hex(),
-        text=text,
-    )
-    return await puppet.ask(command)
+async def send(puppet: Puppet, text: str) -> dto.Outcome:
+    return await puppet.ask(new_send(puppet, text))
 
 
 async def until_ended(puppet: Puppet, state: str = "done", *, after: int = 0) -> dto.RunView:
