@@ -3,8 +3,10 @@
 Owns the 0600 Unix socket and who may speak on it: both ends check the other's uid, and a process
 that runs below a guard (a harness and what it started) is refused, as is one that has ended
 meanwhile, of which that cannot be known. Must not know what the
-orders do. One connection carries one order: a JSON line in, JSON lines out, the last of
-which has the key `done`. No secret and no approval crosses it, in either direction.
+orders do. One connection carries one order: a JSON line in, JSON lines out: `taken` at once, so
+that who asked knows whether the order may be given again, then what the order says, the last with
+the key `done`. An order whose giver left before it was taken is not carried out. No secret and no
+approval crosses it, in either direction.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ import contextlib
 import json
 import logging
 import os
+import select
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Set
 from pathlib import Path
@@ -24,6 +27,10 @@ log = logging.getLogger("remuda.control")
 
 ORDER_BYTES = 8 * 1024 * 1024
 """Most bytes of one order."""
+PATIENCE_S = 5.0
+"""How long a host may take until it has taken an order."""
+LAST_WORD_S = 1.0
+"""How long a host that ends waits for who is being told that an order was carried out."""
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Perform = Callable[[str, dict[str, Any], Send, asyncio.Event], Awaitable[int]]
@@ -40,6 +47,7 @@ class ControlServer:
         self._guard_pids = guard_pids
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Begin to listen. The caller holds the host lock, so a socket file that lies there is a dead host's."""
@@ -60,6 +68,9 @@ class ControlServer:
         if self._server is None:
             return
         self._server.close()
+        if self._answering:
+            # What was done is said to who asked for it.
+            await asyncio.wait(set(self._answering), timeout=LAST_WORD_S)
         for connection in list(self._connections):
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
@@ -73,15 +84,18 @@ class ControlServer:
         assert task is not None
         self._connections.add(task)
         try:
-            await self._serve(reader, writer)
+            await self._serve(reader, writer, task)
         except (OSError, asyncio.CancelledError):
             # The peer left, or the host ends; either way this connection is over.
             pass
         finally:
             self._connections.discard(task)
+            self._answering.discard(task)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: "asyncio.Task[None]"
+    ) -> None:
         async def send(line: dict[str, Any]) -> None:
             writer.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
             await writer.drain()
@@ -97,8 +111,19 @@ class ControlServer:
         except (ValueError, KeyError, TypeError, RecursionError, asyncio.LimitOverrunError):
             await send({"error": {"code": "CONTROL_MALFORMED", "message": "This is no order."}, "done": 2})
             return
+        if _has_left(writer.get_extra_info("socket")):
+            log.info("an order was not taken: nobody waits for it any more")
+            return
+        await send({"taken": True})
         stop = asyncio.Event()
-        work = asyncio.ensure_future(self._perform(command, arguments, send, stop))
+
+        async def carry_out() -> int:
+            code = await self._perform(command, arguments, send, stop)
+            # Before anything else can run: a host that ends now still says that this is done.
+            self._answering.add(connection)
+            return code
+
+        work = asyncio.ensure_future(carry_out())
         # A further line asks to stop; the end of the stream means that nobody listens any more.
         gone = asyncio.ensure_future(reader.readline())
         try:
@@ -146,8 +171,19 @@ def ancestors(pid: int) -> set[int]:
     return chain
 
 
+def _has_left(connection: Any) -> bool:
+    """Whether the other side has closed its end, though its order may still lie here to be read."""
+    poller = select.poll()
+    poller.register(connection.fileno(), getattr(select, "POLLRDHUP", 0) | select.POLLHUP)
+    return bool(poller.poll(0))
+
+
 class HostSilentError(Exception):
-    """A host holds the profile's lock but does not answer on its control socket."""
+    """A host holds the profile's lock but does not answer on its control socket: the order was not taken."""
+
+
+class HostLostError(Exception):
+    """The host took the order, and what became of it is not known: it must not be given again."""
 
 
 async def ask(
@@ -158,13 +194,15 @@ async def ask(
     Setting `stop` asks the host to stop the work; its lines go on until it has.
 
     Raises:
-        HostSilentError: nobody answers, or the answer breaks off.
+        HostSilentError: nobody took the order.
+        HostLostError: it was taken, and the answer broke off.
     """
     try:
-        reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(str(path), limit=ORDER_BYTES), timeout=5.0)
+        reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(str(path), limit=ORDER_BYTES), PATIENCE_S)
     except (TimeoutError, OSError) as fault:
         raise HostSilentError(str(fault)) from fault
     passing: asyncio.Future[None] | None = None
+    taken = False
     try:
         listening = peer_of(writer.get_extra_info("socket"))
         if listening is not None and listening[1] != os.getuid():
@@ -177,15 +215,20 @@ async def ask(
             writer.write(b'"stop"\n')
             await writer.drain()
 
+        line = await asyncio.wait_for(reader.readline(), PATIENCE_S)
         passing = asyncio.ensure_future(pass_stop_on())
-        while line := await reader.readline():
+        while line:
             answer: dict[str, Any] = json.loads(line)
-            yield answer
+            if "taken" in answer:
+                taken = True
+            else:
+                yield answer
             if "done" in answer:
                 return
-        raise HostSilentError("the answer broke off")
-    except (OSError, ValueError) as fault:
-        raise HostSilentError(str(fault)) from fault
+            line = await reader.readline()
+        raise (HostLostError if taken else HostSilentError)("the answer broke off")
+    except (TimeoutError, OSError, ValueError) as fault:
+        raise (HostLostError if taken else HostSilentError)(str(fault)) from fault
     finally:
         if passing is not None:
             passing.cancel()

@@ -15,9 +15,15 @@ from pydantic import ValidationError
 
 from desktop import sanitize
 from desktop.choices import NATIVE, Choice, native_choice
+from desktop.exit_codes import CANCELLED, COMPLETED, FAILED, INCOMPLETE, SILENT, UNKNOWN, USAGE
 from desktop.local_model import available
 from runtime_host.connectors.base import Connector, SecretRef
-from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError, ConnectorError
+from runtime_host.errors import (
+    AgentEventHistoryExpiredError,
+    AgentRuntimeError,
+    AgentSessionRecoveryError,
+    ConnectorError,
+)
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
 
@@ -26,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("remuda.operations")
 
-COMPLETED, FAILED, USAGE, CANCELLED, INCOMPLETE, UNKNOWN, SILENT = 0, 1, 2, 3, 4, 5, 6
 EXIT_CODES = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "incomplete": INCOMPLETE}
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -39,6 +44,8 @@ class Operations:
     def __init__(self, host: "Host") -> None:
         self._host = host
         self.active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._orders: dict[str, Order] = {
             "raise": self._raise,
             "status": self._status,
@@ -64,6 +71,7 @@ class Operations:
             )
             return USAGE
         self.active += 1
+        self._idle.clear()
         try:
             return await order(arguments, send, stop)
         except AgentRuntimeError as refused:
@@ -80,7 +88,13 @@ class Operations:
             return FAILED
         finally:
             self.active -= 1
+            if not self.active:
+                self._idle.set()
             self._host.end_when_idle_soon()
+
+    async def wait_until_idle(self) -> None:
+        """Return when no order is being carried out."""
+        await self._idle.wait()
 
     # ------------------------------------------------------------------ the host
 
@@ -214,8 +228,12 @@ class Operations:
             return COMPLETED
         stopping = asyncio.ensure_future(self._stop_when(stop, run))
         try:
-            async for event in run.events():
-                await send({"event": event.model_dump(mode="json")})
+            try:
+                async for event in run.events():
+                    await send({"event": event.model_dump(mode="json")})
+            except AgentEventHistoryExpiredError:
+                # A repeated request of a run of long ago: how it ended is still known.
+                pass
             return await self._send_result(run, conversation_id, send)
         finally:
             stopping.cancel()
