@@ -262,8 +262,15 @@ def test_a_jump_into_what_is_not_loaded_stays_where_it_went(bench: Bench) -> Non
     asked = bench.host.take(dto.WantItems)
     near = sum(want.first for want in asked) // len(asked)
     assert 5_000 < near < 15_000
-    bench.settle()
-    assert not bench.host.take(dto.WantItems), "what came in did not move the view away"
+    for _ in range(10):
+        bench.settle()
+        # What came in is of another height than was thought: a neighbour may come into view, no other place.
+        later = bench.host.take(dto.WantItems)
+        assert all(abs(want.first - near) < 120 for want in later), "what came in moved the view away"
+        if not later:
+            break
+    else:
+        pytest.fail("the view does not come to rest")
     seen = [str(body.property("said")) for body in bodies(bench)]
     numbers = [int(words.split()[1]) for words in seen if words.startswith("message ")]
     assert numbers
