@@ -46,6 +46,12 @@ GAVE_UP = (
 )
 
 
+NEVER_OPENED = (
+    "no window could be opened. Check that DISPLAY or WAYLAND_DISPLAY names a display that takes you. "
+    'Without a window: remuda run "your message"'
+)
+
+
 class Host:
     """Everything a host holds, wired. Use `async with`."""
 
@@ -265,8 +271,9 @@ def run_window(paths: ProfilePaths, lock: HostLock, launch: Launch) -> int:
                 await host.recover()
                 await host.run_until_ended()
                 gave_up = host.window is not None and host.window.gave_up
+                was_open = host.window is not None and host.window.was_open
             if gave_up:
-                print(f"remuda: {GAVE_UP}", file=sys.stderr)
+                print(f"remuda: {GAVE_UP if was_open else NEVER_OPENED}", file=sys.stderr)
             return 1 if gave_up else 0
         finally:
             lock.release()
