@@ -99,6 +99,9 @@ class RendererChannel:
         self.settled = asyncio.Event()
         """Set once the renderer has locked itself, or the channel is closed."""
         self.locked: asyncio.Future[dto.Locked] = self._loop.create_future()
+        self.filled = False
+        """Whether the renderer shows a conversation and takes what is typed."""
+        self._filled_by = 0
         self._greeted = False
         self._commands: deque[dto.RendererMessage] = deque()
         self._command_arrived = asyncio.Event()
@@ -232,6 +235,7 @@ class RendererChannel:
             if message.frame != self._in_flight or self._in_flight == 0:
                 raise Breach("ACK_OUT_OF_ORDER", str(message.frame))
             self._in_flight = 0
+            self.filled = self.filled or 0 < self._filled_by <= message.frame
             self._wake.set()
             return
         if isinstance(message, dto.RendererHello):
@@ -556,6 +560,7 @@ class RendererChannel:
             case dto.ConversationChanged():
                 self.authority.show(message.row.id)
             case dto.Selected():
+                self._filled_by = self._filled_by or self._encoder.last_sequence + 1
                 if message.conversation is not None:
                     self.authority.show(message.conversation)
             case dto.Choices():

@@ -110,15 +110,16 @@ class Operations:
             await send({"row": await self._session_row(name)})
             return COMPLETED
         window = host.window is not None and host.window.is_open
-        renderer = host.window.channel is not None if host.window else False
-        locked = renderer and host.window is not None and host.window.locked is not None
+        channel = host.window.channel if host.window else None
+        locked = channel is not None and host.window is not None and host.window.locked is not None
         await send(
             {
                 "row": {
                     "profile": host.paths.name,
                     "window": window,
-                    "renderer": renderer,
+                    "renderer": channel is not None,
                     "locked": locked,
+                    "filled": channel is not None and channel.filled,
                     "running": host.conversations.running(),
                     "open_agent_files": host.stores.open_files(),
                 }

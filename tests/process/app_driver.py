@@ -400,6 +400,8 @@ class App:
         return until(largest, "a window is on screen")
 
     def focus(self) -> None:
+        """Go to the window, once it shows a conversation."""
+        until(lambda: self.home.status().get("filled"), "the window is filled")
         self.xdotool("windowfocus", "--sync", self.window())
 
     def write(self, text: str) -> None:
