@@ -10,6 +10,7 @@
 .PHONY: help install run test check soak bench screenshots lock clean
 
 SHELL := /bin/sh
+unexport PYTHONPATH PYTHONHOME MYPYPATH
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 BIN := $(ROOT).venv/bin
 PREPARE := $(ROOT)packaging/scripts/prepare

@@ -152,7 +152,10 @@ class AgentStores:
         if store is None:
 
             async def open_store() -> AgentStore:
-                private_dir(self._paths.agent(agent_id))
+                try:
+                    private_dir(self._paths.agent(agent_id))
+                except OSError as fault:
+                    raise StorageFailedError(f"The folder of this agent cannot be used: {fault}.") from fault
                 return await open_agent_store(
                     self._paths.agent_store(agent_id), profile=self._profile_uuid, agent=agent_id
                 )

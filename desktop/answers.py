@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from desktop.exit_codes import CANCELLED, COMPLETED, FAILED, INCOMPLETE, UNKNOWN
 from runtime_host.errors import AgentSessionRecoveryError
 from runtime_host.run import Run
 from runtime_host.session import InspectedState, SessionReference
 
-COMPLETED, FAILED, USAGE, CANCELLED, INCOMPLETE, UNKNOWN, SILENT = 0, 1, 2, 3, 4, 5, 6
 EXIT_CODES = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED, "incomplete": INCOMPLETE}
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -47,6 +47,12 @@ GAVE_UP = (
 )
 
 
+NEVER_OPENED = (
+    "no window could be opened. Check that DISPLAY or WAYLAND_DISPLAY names a display that takes you. "
+    'Without a window: remuda run "your message"'
+)
+
+
 class Host:
     """Everything a host holds, wired. Use `async with`."""
 
@@ -57,6 +63,8 @@ class Host:
         self._recovery: asyncio.Task[None] | None = None
         self.window: Window | None = None
         self._choosing_picture = asyncio.Lock()
+        self._pictures_asked = 0
+        self._book: tuple[tuple[Connector, ...], ChoiceBook] | None = None
         self.notices: list[dto.Notice] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -119,6 +127,7 @@ class Host:
         )
         stack.push_async_callback(self.runtime.aclose)
         self.conversations = Conversations(profile, self.stores, self.runtime, self.choices)
+        self.conversations.on_rest = self.end_when_idle_soon
         stack.push_async_callback(self.conversations.aclose)
         self.appearance = Appearance(self.settings)
         self.dialogs = Dialogs(
@@ -131,7 +140,12 @@ class Host:
         stack.push_async_callback(self.dialogs.aclose)
         self.operations = Operations(self)
         control = ControlServer(paths.control, self.operations.perform, guard.guard_pids)
-        await control.start()
+        try:
+            await control.start()
+        except OSError as fault:
+            raise AgentRuntimeError(
+                f"The socket by which Remuda is reached cannot be made: {fault}.", code="CONTROL_SOCKET_FAILED"
+            ) from fault
         stack.push_async_callback(control.aclose)
         reaper = process.OrphanReaper(asyncio.get_running_loop())
         reaper.start()
@@ -140,8 +154,11 @@ class Host:
         log.info("host of profile %s started", paths.name)
 
     def choices(self) -> ChoiceBook:
-        """What messages can go to now."""
-        return ChoiceBook(self.connectors, available())
+        """What messages can go to now; made anew when a connector came or went."""
+        connectors = tuple(self.connectors)
+        if self._book is None or self._book[0] != connectors:
+            self._book = connectors, ChoiceBook(connectors, available())
+        return self._book[1]
 
     async def recover(self) -> None:
         """Take up what the last host left, once, and return when that is done.
@@ -191,10 +208,15 @@ class Host:
             )
 
     async def trusted(self) -> Dialogs:
-        """The dialogs; ahead of the very first one the person chooses the picture that marks all of them."""
+        """The dialogs; ahead of the very first one the person chooses the picture that marks all of them.
+
+        Who puts it off is not asked again for the questions that were waiting already.
+        """
+        asked = self._pictures_asked
         async with self._choosing_picture:
-            if self.settings.picture_word is None:
+            if self.settings.picture_word is None and asked == self._pictures_asked:
                 word = await self.dialogs.choose_picture_word()
+                self._pictures_asked += 1
                 if word is not None:
                     await self.settings.set_picture_word(word)
         return self.dialogs
@@ -226,7 +248,7 @@ class Host:
     def end_when_idle(self) -> None:
         """End the host if neither window nor run nor order holds it."""
         windowless = self.window is None or not self.window.is_open
-        if windowless and not self.conversations.running() and not self.operations.active:
+        if windowless and not self.conversations.busy and not self.operations.active:
             self.ended.set()
 
     async def run_until_ended(self) -> None:
@@ -265,8 +287,9 @@ def run_window(paths: ProfilePaths, lock: HostLock, launch: Launch) -> int:
                 await host.recover()
                 await host.run_until_ended()
                 gave_up = host.window is not None and host.window.gave_up
+                was_open = host.window is not None and host.window.was_open
             if gave_up:
-                print(f"remuda: {GAVE_UP}", file=sys.stderr)
+                print(f"remuda: {GAVE_UP if was_open else NEVER_OPENED}", file=sys.stderr)
             return 1 if gave_up else 0
         finally:
             lock.release()

@@ -5,8 +5,9 @@ know how a renderer is started or what a conversation is made of: it asks `Desk`
 what `sanitize` lets out. Invariants:
 
 - nothing but the hello leaves before the renderer reports locked;
-- there is no outbox: what is to be sent is answers to the renderer's own questions (it is not read
-  while too many wait), names of what changed (a set), and what the journal keeps;
+- there is no outbox: what is to be sent is answers to the renderer's own questions (the next one is not
+  looked at while too many answers wait), names of what changed (a set), and what the journal keeps;
+- it is not read while too many of its questions wait, but for the acknowledgement of a frame in flight;
 - one frame is in flight; the next is built when it was acknowledged, at once when the channel was
   idle, else `FRAME_INTERVAL_S` after the last; there is no timer while there is nothing to send;
 - the first breach ends the channel.
@@ -36,6 +37,12 @@ FRAME_BUDGET_BYTES = HOST_FRAME_BYTES - 1024
 READ_BYTES = 64 * 1024
 WAITING_COMMANDS = 64
 """Commands read but not carried out; more and the renderer is not read until they are."""
+MOST_COMMANDS = 1024
+"""Commands that may arrive ahead of the acknowledgement of a frame; more is a breach."""
+WAITING_ANSWERS = 64
+"""Answers not sent yet; more and the next command waits. One answer may itself be many."""
+MOST_PIECES = 2048
+"""Pieces ahead of one text; the wire has no higher number for them."""
 JOURNAL_EVENTS = 256
 """Events taken from a journal for one frame."""
 NEWEST_ITEMS = 4
@@ -97,9 +104,13 @@ class RendererChannel:
         self.settled = asyncio.Event()
         """Set once the renderer has locked itself, or the channel is closed."""
         self.locked: asyncio.Future[dto.Locked] = self._loop.create_future()
+        self.filled = False
+        """Whether the renderer shows a conversation and takes what is typed."""
+        self._filled_by = 0
         self._greeted = False
         self._commands: deque[dto.RendererMessage] = deque()
         self._command_arrived = asyncio.Event()
+        self._room_made = asyncio.Event()
         self._reading = False
         self._spool: list[str] = []
         self._spool_bytes = 0
@@ -127,7 +138,6 @@ class RendererChannel:
             dto.WantText: self._want_text,
             dto.Piece: self._piece,
             dto.Draft: self._draft,
-            dto.ProbeResults: self._probe_results,
         }
 
     # -------------------------------------------------------------------- life
@@ -153,8 +163,8 @@ class RendererChannel:
     def _long_ended(self, task: "asyncio.Task[None]") -> None:
         self._long.discard(task)
         self._task_ended(task)
-        if self._backlog() <= WAITING_COMMANDS:
-            self._resume_reading()
+        self._room_made.set()
+        self._read_on_or_pause()
 
     def _end(self, breach: Breach | None) -> None:
         if self.closed.is_set():
@@ -182,6 +192,9 @@ class RendererChannel:
     async def aclose(self) -> None:
         """End the channel; the other side sees its end."""
         self._end(None)
+        # The task in which the end was noticed was not cancelled then: it was the one running.
+        for task in (*self._tasks, *self._long):
+            task.cancel()
         await asyncio.gather(*self._tasks, *self._long, return_exceptions=True)
 
     # ----------------------------------------------------------------- reading
@@ -213,18 +226,21 @@ class RendererChannel:
         except Breach as breach:
             self._end(breach)
             return
-        if self._backlog() > WAITING_COMMANDS:
-            self._pause_reading()
+        self._read_on_or_pause()
 
-    def _backlog(self) -> int:
-        """What the renderer has asked for and not yet been given."""
-        return len(self._commands) + len(self._answers) + len(self._long)
+    def _read_on_or_pause(self) -> None:
+        # The acknowledgement of a frame in flight must be able to come: without it nothing would move any more.
+        if self._in_flight or len(self._commands) + len(self._long) <= WAITING_COMMANDS:
+            self._resume_reading()
+        else:
+            self._pause_reading()
 
     def _received(self, message: dto.RendererMessage) -> None:
         if isinstance(message, dto.Ack):
             if message.frame != self._in_flight or self._in_flight == 0:
                 raise Breach("ACK_OUT_OF_ORDER", str(message.frame))
             self._in_flight = 0
+            self.filled = self.filled or 0 < self._filled_by <= message.frame
             self._wake.set()
             return
         if isinstance(message, dto.RendererHello):
@@ -245,27 +261,53 @@ class RendererChannel:
         elif isinstance(message, dto.WindowClosed):
             self._on_window_closed()
             return
+        elif isinstance(message, dto.ProbeResults):
+            # Not in the row of commands, where the test that waits for it may stand.
+            self._probe_results(message)
+            return
+        if self._in_flight and len(self._commands) >= MOST_COMMANDS:
+            raise Breach("FLOOD", f"{len(self._commands)} commands, frame {self._in_flight} not acknowledged")
         self._commands.append(message)
         self._command_arrived.set()
 
     # ------------------------------------------------------------- carrying out
 
     async def _carry_out_commands(self) -> None:
-        while True:
+        while not self.closed.is_set():
             await self._command_arrived.wait()
             self._command_arrived.clear()
-            while self._commands:
-                message = self._commands.popleft()
-                await self._carry_out(message)
-                if self._backlog() <= WAITING_COMMANDS:
-                    self._resume_reading()
+            while self._commands and not self.closed.is_set():
+                await self._room()
+                await self._carry_out(self._commands.popleft())
+                self._read_on_or_pause()
+
+    async def _room(self) -> None:
+        """Wait until the renderer has taken most of what it asked for, so that no question costs memory twice."""
+        while len(self._answers) > WAITING_ANSWERS or len(self._long) >= WAITING_COMMANDS:
+            self._room_made.clear()
+            await self._room_made.wait()
 
     async def _carry_out(self, message: dto.RendererMessage) -> None:
         answer = self._answers_to.get(type(message))
-        if answer is not None:
-            await answer(message)
-        else:
-            await self._command(message)
+        try:
+            if answer is not None:
+                await answer(message)
+            else:
+                await self._command(message)
+        except AgentRuntimeError as fault:
+            self._tell_fault(fault)
+
+    def _tell_fault(self, fault: AgentRuntimeError) -> None:
+        """What could not be read is said; the window stays, and the rest works."""
+        log.warning("a question of the window was not answered: %s", fault.error_code)
+        self._answer(
+            dto.Notice(
+                id="fault",
+                level="error",
+                code=sanitize.code(fault.error_code),
+                text=sanitize.sentence(fault.message),
+            )
+        )
 
     async def _first_messages(self, message: dto.Locked) -> None:
         for first in await self._desk.first_messages(message):
@@ -289,7 +331,7 @@ class RendererChannel:
 
     async def _piece(self, message: dto.Piece) -> None:
         self._spool_bytes += len(message.text.encode("utf-8"))
-        if self._spool_bytes > dto.SPOOL_BYTES:
+        if self._spool_bytes > dto.SPOOL_BYTES or len(self._spool) >= MOST_PIECES:
             raise Breach("SPOOL_OVERFLOW")
         self._spool.append(message.text)
 
@@ -299,7 +341,7 @@ class RendererChannel:
         if name is None or self.authority.check_id(name) == "ok":
             await self._desk.keep_draft(name, text)
 
-    async def _probe_results(self, message: dto.ProbeResults) -> None:
+    def _probe_results(self, message: dto.ProbeResults) -> None:
         waiting = self._probe_answers.pop(message.request, None)
         if waiting is None:
             raise Breach("PROBES_NOT_ASKED")
@@ -345,14 +387,23 @@ class RendererChannel:
         await self._answer_command(command, request, text)
 
     async def _answer_later(self, command: dto.RendererMessage, request: int) -> None:
-        await self._answer_command(command, request, "")
+        # What is selected may be another conversation by now: that is none of this command's doing.
+        self._answer(await self._outcome(command, request, ""))
 
     async def _answer_command(self, command: dto.RendererMessage, request: int, text: str) -> None:
         before = self.authority.binding
+        outcome = await self._outcome(command, request, text)
+        if self.authority.binding.conversation_id != before.conversation_id:
+            await self._on_screen(self.authority.binding.conversation_id)
+        elif self.authority.binding != before:
+            self._dirty.add("selected" if isinstance(command, dto.Choose) else "run")
+        self._answer(outcome)
+
+    async def _outcome(self, command: dto.RendererMessage, request: int, text: str) -> dto.Outcome:
         try:
-            outcome = await self._desk.carry_out(command, text, self.authority)
+            return await self._desk.carry_out(command, text, self.authority)
         except AgentRuntimeError as refused:
-            outcome = dto.Outcome(
+            return dto.Outcome(
                 request=request,
                 status="refused",
                 code=sanitize.code(refused.error_code),
@@ -363,17 +414,12 @@ class RendererChannel:
         except Exception:
             # A fault of ours: it is logged, the person is told, and nothing is done half again by itself.
             log.exception("the command %s failed", type(command).__name__)
-            outcome = dto.Outcome(
+            return dto.Outcome(
                 request=request,
                 status="failed",
                 code="INTERNAL",
                 text="Remuda failed at this, and noted why in its log. Look whether it was done before you try again.",
             )
-        if self.authority.binding.conversation_id != before.conversation_id:
-            await self._on_screen(self.authority.binding.conversation_id)
-        elif self.authority.binding != before:
-            self._dirty.add("selected" if isinstance(command, dto.Choose) else "run")
-        self._answer(outcome)
 
     def _take_spool(self, last: str, pieces: int) -> str:
         if pieces != len(self._spool):
@@ -454,7 +500,7 @@ class RendererChannel:
             self._leave_journal = run.journal.subscribe(self._wake.set)
 
     async def _send_frames(self) -> None:
-        while True:
+        while not self.closed.is_set():
             await self._wake.wait()
             self._wake.clear()
             if self._in_flight or self._unsent:
@@ -473,8 +519,8 @@ class RendererChannel:
             self._in_flight = self._encoder.last_sequence
             self._sent_at = self._loop.time()
             self._write(data)
-            if self._backlog() <= WAITING_COMMANDS:
-                self._resume_reading()
+            self._room_made.set()
+            self._read_on_or_pause()
 
     def _interval_over(self) -> None:
         self._wake_timer = None
@@ -487,6 +533,10 @@ class RendererChannel:
         def add(message: dto.Message) -> bool:
             nonlocal size
             part = self._encoder.part(message)
+            if len(part) > FRAME_BUDGET_BYTES:
+                # A fault of ours; without this message the window stays, with it no frame would ever leave.
+                log.error("a %s of %d bytes fits no frame and was left out", type(message).__name__, len(part))
+                return True
             if parts and (size + len(part) + 1 > FRAME_BUDGET_BYTES or len(parts) >= MAX_MESSAGES):
                 return False
             parts.append(part)
@@ -497,7 +547,10 @@ class RendererChannel:
         if self._encoder.last_sequence == 0:
             add(self._answers.popleft())
             return parts
-        await self._refill()
+        try:
+            await self._refill()
+        except AgentRuntimeError as fault:
+            self._tell_fault(fault)
         while self._answers and add(self._answers[0]):
             self._answers.popleft()
         if self._answers:
@@ -512,6 +565,7 @@ class RendererChannel:
             case dto.ConversationChanged():
                 self.authority.show(message.row.id)
             case dto.Selected():
+                self._filled_by = self._filled_by or self._encoder.last_sequence + 1
                 if message.conversation is not None:
                     self.authority.show(message.conversation)
             case dto.Choices():

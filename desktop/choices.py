@@ -102,6 +102,7 @@ class ChoiceBook:
     def __init__(self, connectors: Iterable[Connector], builtin_missing: str | None) -> None:
         """`builtin_missing` says why the built-in model cannot be used; None when it can."""
         self._choices: dict[str, Choice] = {}
+        self._kept: dict[tuple[str, str, str], Choice] = {}
         for connector in connectors:
             for model in connector.models:
                 self._add(native_choice(connector, model))
@@ -120,6 +121,7 @@ class ChoiceBook:
 
     def _add(self, choice: Choice) -> None:
         self._choices[choice.choice_id] = choice
+        self._kept[choice.driver, choice.connector, choice.model] = choice
 
     def __iter__(self) -> Iterator[Choice]:
         return iter(self._choices.values())
@@ -131,14 +133,8 @@ class ChoiceBook:
         """The choice that a conversation kept, if it is still offered."""
         if record is None:
             return None
-        for choice in self._choices.values():
-            if (choice.driver, choice.connector, choice.model) == (
-                record.get("driver"),
-                record.get("connector"),
-                record.get("model"),
-            ):
-                return choice
-        return None
+        driver, connector, model = (str(record.get(name)) for name in ("driver", "connector", "model"))
+        return self._kept.get((driver, connector, model))
 
     def default(self) -> Choice | None:
         """What a new conversation starts with: the newest connector's first model, else the built-in one."""

@@ -19,8 +19,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from desktop import host_lock, paths, process, terms
-from desktop.answers import COMPLETED, FAILED, SILENT, USAGE
-from desktop.control import HostSilentError, ask
+from desktop.control import HostLostError, HostSilentError, ask
+from desktop.exit_codes import COMPLETED, FAILED, SILENT, UNKNOWN, USAGE
 
 app = typer.Typer(
     name="remuda",
@@ -32,6 +32,9 @@ app = typer.Typer(
 )
 connectors_app = typer.Typer(help="Named servers and the keys for them.", no_args_is_help=True)
 app.add_typer(connectors_app, name="connectors")
+
+_USAGE_ERROR: Any = typer.BadParameter.__base__
+"""What typer raises for arguments that make no sense; it names only some of its kinds."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 Harness = Annotated[str | None, typer.Option(help="Harness, e.g. native.agent.")]
@@ -99,13 +102,13 @@ def main(arguments: Sequence[str]) -> int:
         return int(ended.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         return 3
-    except Exception as fault:
-        from click import ClickException
-
-        if isinstance(fault, ClickException):
-            fault.show()
-            return USAGE
-        raise
+    except BrokenPipeError:
+        # Who read the output has left; there is nobody to tell, at the end of the process neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return FAILED
+    except _USAGE_ERROR as fault:
+        fault.show()
+        return USAGE
     return int(result or 0)
 
 
@@ -118,7 +121,7 @@ def _error(error: dict[str, Any], as_json: bool) -> None:
     if as_json:
         _print_json({"type": "error", **error})
     else:
-        print(f"remuda: {error['message']}", file=sys.stderr)
+        print(f"remuda: {_plain(error['message'])}", file=sys.stderr)
 
 
 def _print_json(value: dict[str, Any]) -> None:
@@ -161,19 +164,15 @@ async def _give(profile: paths.ProfilePaths, command: str, arguments: dict[str, 
 
 
 async def _over_socket(lines: AsyncIterator[dict[str, Any]], show: Show) -> int:
-    answered = False
     try:
         async for line in lines:
             if "done" in line:
                 if "error" in line:
                     show(line)
                 return int(line["done"])
-            answered = True
             show(line)
-    except HostSilentError:
-        if not answered:
-            raise
-        # The order was taken; what became of it is not known here and it is not given again.
+    except HostLostError:
+        # What became of the order is not known here, and it is not given again.
         show({"error": {"code": "HOST_LOST", "message": "The running Remuda ended before it answered in full."}})
     return SILENT
 
@@ -201,8 +200,11 @@ async def _as_host(
                 for notice in host.notices:
                     print(f"remuda: {_plain(notice.text)}", file=sys.stderr)
             code = await host.operations.perform(command, arguments, send, stop)
-            if recover:
+            # Others may have given this host orders meanwhile: it stays until they are carried out, and until
+            # what they began is finished, unless the person ends it.
+            while not stop.is_set() and (host.operations.active or host.conversations.running()):
                 await host.conversations.wait_until_quiet(stop)
+                await host.operations.wait_until_idle()
             # Somebody may have opened a window on this host meanwhile: it lives as long as that.
             if host.window is not None and host.window.is_open:
                 await host.run_until_ended()
@@ -233,6 +235,60 @@ def _plain(text: str) -> str:
 # -------------------------------------------------------------------------- run
 
 
+class _RunLines:
+    """Prints a run: each event and the result as a line of JSON, or the reply as it comes."""
+
+    def __init__(self, *, as_json: bool, detach: bool = False) -> None:
+        self._as_json, self._detach = as_json, detach
+        self._accepted: dict[str, Any] = {}
+        self._in_text = False
+
+    def __call__(self, answer: dict[str, Any]) -> None:
+        if "accepted" in answer:
+            self._accepted = answer["accepted"]
+            if self._detach:
+                _print_json(self._accepted) if self._as_json else print(self._accepted["session"])
+        elif "error" in answer:
+            if answer["error"]["code"] != "HOST_LOST" or not self._accepted:
+                _error(answer["error"], self._as_json)
+        elif self._as_json:
+            _print_json(answer.get("event") or answer["result"])
+        elif "event" in answer:
+            self._event(answer["event"])
+        elif "result" in answer:
+            self._result(answer["result"])
+
+    def _event(self, event: dict[str, Any]) -> None:
+        if event["type"] == "agent.message.delta":
+            self._in_text = True
+            print(_plain(event["data"]["text"]), end="", flush=True)
+        elif event["type"] == "diagnostic" and event["data"].get("code") == "EVENTS_DROPPED":
+            print(f"\n[{event['data']['from']} to {event['data']['to']} are no longer kept]", flush=True)
+
+    def _result(self, result: dict[str, Any]) -> None:
+        if self._in_text:
+            print()
+        elif result.get("output_text"):
+            # A run of long ago: there were no events to print.
+            print(_plain(result["output_text"]))
+        if error := result.get("error"):
+            print(f"remuda: {_plain(error['message'])}", file=sys.stderr)
+        if result["status"] == "unknown":
+            print(f"remuda: the run is {result['run_id']} of session {result['session']}", file=sys.stderr)
+            if "reference" in result:
+                print(f"remuda: its reference is {json.dumps(result['reference'])}", file=sys.stderr)
+
+    def end(self, code: int) -> int:
+        """The exit code, given the one of the order."""
+        if code != SILENT or self._detach or not self._accepted:
+            return code
+        # The host took the message and ended: what became of it is not known, and from here it is not sent again.
+        lost = {"code": "HOST_LOST", "message": "The running Remuda ended before the reply did. It was not sent again."}
+        session, run_id = self._accepted["session"], self._accepted["run"]
+        self({"result": {"type": "result", "session": session, "run_id": run_id, "status": "unknown", "error": lost}})
+        return UNKNOWN
+
+
 @app.command()
 def run(
     prompt: Annotated[str, typer.Argument(help="The message, or - to read it from standard input.")],
@@ -256,18 +312,8 @@ def run(
     except (OSError, ValueError) as fault:
         _fail("USAGE", str(fault), USAGE, as_json=as_json)
     text = sys.stdin.read() if prompt == "-" else prompt
-    accepted: dict[str, Any] = {}
-    show_run = _run_lines(as_json)
-
-    def show(answer: dict[str, Any]) -> None:
-        if "accepted" in answer:
-            accepted.update(answer["accepted"])
-            if detach:
-                _print_json(accepted) if as_json else print(accepted["session"])
-        else:
-            show_run(answer)
-
-    return _order(
+    show = _RunLines(as_json=as_json, detach=detach)
+    code = _order(
         "run",
         {
             "prompt": text,
@@ -286,41 +332,7 @@ def run(
         show,
         recover=True,
     )
-
-
-def _run_lines(as_json: bool) -> Show:
-    """Shows the events of a run and its result."""
-    seen_text = False
-
-    def show(answer: dict[str, Any]) -> None:
-        nonlocal seen_text
-        if "error" in answer:
-            _error(answer["error"], as_json)
-        elif as_json:
-            _print_json(answer.get("event") or answer["result"])
-        elif (event := answer.get("event")) is not None:
-            if event["type"] == "agent.message.delta":
-                seen_text = True
-                print(_plain(event["data"]["text"]), end="", flush=True)
-            elif event["type"] == "diagnostic" and event["data"].get("code") == "EVENTS_DROPPED":
-                print(f"\n[{event['data']['from']} to {event['data']['to']} are no longer kept]", flush=True)
-        elif (result := answer.get("result")) is not None:
-            if seen_text:
-                print()
-            elif result["status"] in ("completed", "incomplete", "cancelled"):
-                print(_plain(result["output_text"]))
-            _say_end(result)
-
-    return show
-
-
-def _say_end(result: dict[str, Any]) -> None:
-    error = result.get("error")
-    if error:
-        print(f"remuda: {error['message']}", file=sys.stderr)
-    if result["status"] == "unknown":
-        print(f"remuda: the run is {result['run_id']} of session {result['session']}", file=sys.stderr)
-        print(f"remuda: its reference is {json.dumps(result['reference'])}", file=sys.stderr)
+    return show.end(code)
 
 
 @app.command()
@@ -330,13 +342,13 @@ def observe(
     as_json: Json = False,
 ) -> int:
     """Follow the events of a run that is there, to its end. Sends nothing; leaving does not stop the run."""
-    return _order("observe", {"run": run, "after": after}, _run_lines(as_json), recover=True)
+    return _order("observe", {"run": run, "after": after}, _RunLines(as_json=as_json), recover=True)
 
 
 @app.command()
 def result(run: str, as_json: Json = False) -> int:
     """Print how a run ended, once it has. Sends nothing."""
-    return _order("result", {"run": run}, _run_lines(as_json), recover=True)
+    return _order("result", {"run": run}, _RunLines(as_json=as_json), recover=True)
 
 
 # --------------------------------------------------------------------- sessions
@@ -558,7 +570,9 @@ def delete(
         code = _order("delete", {"session": session}, take)
         if code != COMPLETED or not found:
             return code
-        print(f"{_plain(found[0]['title'])} ({found[0]['session']}) will be deleted with everything in it, for good.")
+        about = f"{_plain(found[0]['title'])} ({found[0]['session']}) will be deleted with everything in it, for good."
+        # Lines on the standard output are the answer; with --json there is one kind of them.
+        print(about, file=sys.stderr if as_json else sys.stdout)
         if not sys.stdin.isatty() or not typer.confirm("Delete it?", default=False):
             _fail("NOT_CONFIRMED", "Nothing was deleted. With --yes it is not asked.", USAGE, as_json=as_json)
         session = found[0]["session"]

@@ -32,6 +32,7 @@ async def enter_connector(host: "Host") -> Connector | None:
             return None
         prefill = entry.without_key()
         secret = None
+        kept = False
         try:
             connector = Connector(name=entry.name, vendor="openai-compatible", base_url=entry.address)
             host.connectors.check_name(connector.name)
@@ -40,10 +41,14 @@ async def enter_connector(host: "Host") -> Connector | None:
                 connector = Connector(
                     name=connector.name, vendor=connector.vendor, base_url=connector.base_url, secret=secret
                 )
-            return await host.operations.add_connector(connector)
+            added = await host.operations.add_connector(connector)
+            kept = True
+            return added
         except ValidationError as fault:
             problem = str(fault.errors()[0]["msg"])
         except AgentRuntimeError as fault:
             problem = fault.message
-        if secret is not None:
-            await host.credentials.delete(secret)
+        finally:
+            # Also when who asked is gone: the window closed while the server was asked for its models.
+            if secret is not None and not kept:
+                await host.credentials.delete(secret)

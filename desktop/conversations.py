@@ -3,7 +3,8 @@
 Owns the conversations of a profile and the sessions that are open for them. Speaks to the
 runtime with full rights; who may ask for what is decided before (`authority`). Must not know
 channels or DTOs' bounds (`sanitize`). Invariants: a message is durable before `send` returns;
-a run is followed to its end whoever looks; state shown is state known, and what is not known
+a run is followed to its end whoever looks; what was begun (a message, a deletion) is brought to its
+end though who asked for it is gone; state shown is state known, and what is not known
 is shown as unknown.
 """
 
@@ -12,8 +13,8 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
 
 from desktop.agent_stores import AgentStores
 from desktop.choices import Choice, ChoiceBook
@@ -21,7 +22,7 @@ from desktop.profile_store import ConversationRecord, ProfileStore, ProfileTx
 from desktop.terms import Terms
 from runtime_host.capabilities import AgentInspection
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
-from runtime_host.errors import AgentBusyError, AgentRuntimeError, AgentSessionRecoveryError
+from runtime_host.errors import AgentBusyError, AgentRuntimeError, AgentSessionRecoveryError, StorageError
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
 from runtime_host.runtime import AgentRuntime
@@ -32,10 +33,13 @@ from ui.wire.dto import RunState
 
 log = logging.getLogger("remuda.conversations")
 
+T = TypeVar("T")
+
 DEFAULT_AGENT = AgentDefinition(id="assistant", instructions="")
 OWNER = TrustedContext(tenant_id="personal", user_id="me")
 DEFAULT_TERMS = Terms()
 TITLE_CHARS = 60
+TITLE_SOURCE_CHARS = 4096
 UNTITLED = "New conversation"
 EXPORT_ITEMS = 32
 """Items read at once when all of them are wanted."""
@@ -85,6 +89,18 @@ class Row(NamedTuple):
     state: RunState
 
 
+class _Message(NamedTuple):
+    """What is said, to whom, and how it is to be answered."""
+
+    text: str
+    request_id: str
+    choice: Choice
+    effort: str
+    terms: Terms | None
+    metadata: dict[str, Any] | None
+    response_format: dict[str, Any] | None
+
+
 class _Live:
     """A conversation with an open session."""
 
@@ -116,8 +132,11 @@ class Conversations:
         self._live: dict[str, _Live] = {}
         self._endings: dict[str, Ending] = {}
         self._followers: set[asyncio.Task[None]] = set()
+        self._works: set[asyncio.Task[Any]] = set()
         self._hinted: set[str] = set()
         self._opening: dict[str, asyncio.Lock] = {}
+        self.on_rest: Callable[[], None] = lambda: None
+        """Called when something asked for has come to its end."""
         self._listeners: list[Callable[[str], None]] = []
 
     def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
@@ -180,6 +199,11 @@ class Conversations:
         """Conversations with a run that goes on now."""
         return [name for name, live in self._live.items() if live.run is not None]
 
+    @property
+    def busy(self) -> bool:
+        """Whether a run goes on, or a message or a deletion is on its way: the host is not to end."""
+        return bool(self._works) or bool(self.running())
+
     async def ending(self, conversation_id: str) -> Ending | None:
         """How the newest run stands; None when there was none."""
         live = self._live.get(conversation_id)
@@ -207,7 +231,7 @@ class Conversations:
             return 0, []
         store = await self._stores.open(DEFAULT_AGENT.id)
         total, heads = await store.read(
-            lambda tx: (tx.count_items(session_id), tx.items(session_id, first, count, preview_chars))
+            lambda tx: (tx.count_items(session_id), _with_costs(tx, tx.items(session_id, first, count, preview_chars)))
         )
         run = self.live_run(conversation_id)
         if run is None:
@@ -316,9 +340,23 @@ class Conversations:
 
     async def keep_draft(self, conversation_id: str | None, text: str) -> None:
         """Keep what stands in the composer."""
-        await self._profile.transact(lambda tx: tx.put_draft(conversation_id or "", text))
+        await self._profile.transact(lambda tx: _put_draft(tx, conversation_id or "", text))
 
     # ------------------------------------------------------------------ writing
+
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do this to its end, also when who asked for it goes away meanwhile."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._works.add(task)
+        task.add_done_callback(self._finished)
+        return await asyncio.shield(task)
+
+    def _finished(self, task: "asyncio.Task[Any]") -> None:
+        self._works.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            # Told to who asked, if they are still there.
+            log.info("something asked of a conversation was not done: %s", type(fault).__name__)
+        self.on_rest()
 
     async def send(
         self,
@@ -349,6 +387,11 @@ class Conversations:
         Raises:
             AgentRuntimeError: nothing was accepted; the text is still the caller's.
         """
+        message = _Message(text, request_id, choice, effort, terms, metadata, response_format)
+        return await self._finish(self._send(conversation_id, message, composed=composed))
+
+    async def _send(self, conversation_id: str | None, message: "_Message", *, composed: bool) -> tuple[str, Run]:
+        text, choice = message.text, message.choice
         if not text.strip():
             raise AgentRuntimeError("There is nothing to send.", code="MESSAGE_EMPTY")
         if not choice.available:
@@ -356,27 +399,39 @@ class Conversations:
         draft = (conversation_id or "") if composed else None
         if draft is not None:
             # Ahead of everything else: whatever ends the host before the message is accepted, it is not lost.
-            await self._profile.transact(lambda tx: tx.put_draft(draft, text))
-        if conversation_id is None:
-            title = title_of(text)
-            conversation_id = await self._begin(title, choice, effort, terms or DEFAULT_TERMS, state="admitted")
+            await self._profile.transact(lambda tx: _put_draft(tx, draft, text))
+        if conversation_id is not None:
+            return await self._say(conversation_id, message, draft)
+        terms = message.terms or DEFAULT_TERMS
+        conversation_id = await self._begin(title_of(text), choice, message.effort, terms, state="admitted")
+        try:
+            return await self._say(conversation_id, message, draft)
+        except StorageError:
+            # Whether the message is on disk shows when the file is read again.
+            raise
+        except AgentRuntimeError:
+            await self._delete(conversation_id)
+            raise
+
+    async def _say(self, conversation_id: str, message: "_Message", draft: str | None) -> tuple[str, Run]:
+        text, choice, effort = message.text, message.choice, message.effort
         live = await self._open(conversation_id)
         async with live.busy:
             if live.run is not None:
-                known = await live.session.find_request(request_id)
+                known = await live.session.find_request(message.request_id)
                 if known is None:
                     raise AgentBusyError("A reply is still coming. Stop it first, or wait until it has ended.")
             await self._hint_open()
             bound = live.session.options.execution
-            _check_bound(live.session.options, choice, terms)
+            _check_bound(live.session.options, choice, message.terms)
             reasoning = choice.execution(effort).reasoning
             run = await live.session.run(
                 text,
-                request_id=request_id,
+                request_id=message.request_id,
                 model=choice.model if choice.model != bound.model else None,
                 reasoning=reasoning if reasoning != bound.reasoning else None,
-                metadata=metadata,
-                response_format=response_format,
+                metadata=message.metadata,
+                response_format=message.response_format,
             )
             if live.run is None and not run.done:
                 live.run = run
@@ -494,18 +549,22 @@ class Conversations:
         Raises:
             AgentRuntimeError: the conversation is bound to another connector, which has not seen it.
         """
-        record = await self._profile.read(lambda tx: tx.conversation(conversation_id))
-        if record is None:
-            raise ConversationGoneError("This conversation is not there any more.")
-        kept = record.choice or {}
-        if (kept.get("driver"), kept.get("connector")) != (choice.driver, choice.connector):
-            raise AgentRuntimeError(
-                "This conversation stays with its connector, because another one has not seen it. "
-                "Start a new conversation to use this model.",
-                code="CONVERSATION_BOUND",
-            )
-        changed = _with(record, choice=choice.record(effort))
-        await self._profile.transact(lambda tx: tx.put_conversation(changed))
+
+        def put(tx: ProfileTx) -> None:
+            # Read and written in one: a conversation deleted in between would be back, empty.
+            record = tx.conversation(conversation_id)
+            if record is None:
+                raise ConversationGoneError("This conversation is not there any more.")
+            kept = record.choice or {}
+            if (kept.get("driver"), kept.get("connector")) != (choice.driver, choice.connector):
+                raise AgentRuntimeError(
+                    "This conversation stays with its connector, because another one has not seen it. "
+                    "Start a new conversation to use this model.",
+                    code="CONVERSATION_BOUND",
+                )
+            tx.put_conversation(_with(record, choice=choice.record(effort)))
+
+        await self._profile.transact(put)
         self._changed(conversation_id)
 
     async def ask_again(self, conversation_id: str, *, request_id: str, choice: Choice, effort: str) -> tuple[str, Run]:
@@ -546,6 +605,9 @@ class Conversations:
 
     async def delete(self, conversation_id: str) -> None:
         """Stop what runs, then remove the conversation with everything it holds, for good."""
+        await self._finish(self._delete(conversation_id))
+
+    async def _delete(self, conversation_id: str) -> None:
         live = await self._open_for_deletion(conversation_id)
         if live is not None:
             if live.run is not None:
@@ -666,7 +728,8 @@ class Conversations:
             stopped.cancel()
 
     async def aclose(self) -> None:
-        """Stop what runs and note how it ended."""
+        """Finish what was begun, stop what runs and note how it ended."""
+        await asyncio.gather(*self._works, return_exceptions=True)
         await asyncio.gather(*(live.session.destroy() for live in list(self._live.values())), return_exceptions=True)
         if self._followers:
             await asyncio.wait(set(self._followers), timeout=NOTING_S)
@@ -702,6 +765,32 @@ def _check_bound(options: SessionOptions, choice: Choice, terms: Terms | None) -
         )
 
 
+def _with_costs(tx: AgentTx, heads: list[ItemHead]) -> list[ItemHead]:
+    """The replies that end a run with what it took: tokens as the provider counted them, and the time."""
+    last = {head.run_id: place for place, head in enumerate(heads) if head.kind == "reply" and head.run_id is not None}
+    told = list(heads)
+    for run_id, place in last.items():
+        run = tx.run(run_id)
+        if run is not None and not told[place].detail:
+            told[place] = told[place]._replace(detail=cost_line(run))
+    return told
+
+
+def cost_line(run: RunRecord) -> str:
+    """What a run took, in one quiet line; what was not told is left out."""
+    parts: list[str] = []
+    usage = (run.result or {}).get("usage") or {}
+    if usage.get("input_tokens") is not None:
+        parts.append(f"{usage['input_tokens']:,} tokens in")
+    if usage.get("output_tokens") is not None:
+        parts.append(f"{usage['output_tokens']:,} out")
+    if usage.get("reasoning_tokens"):
+        parts.append(f"{usage['reasoning_tokens']:,} of them for reasoning")
+    if run.finished_ms is not None:
+        parts.append(f"{max(0, run.finished_ms - run.created_ms) / 1000:.1f} s")
+    return " · ".join(parts)
+
+
 def _open_head(item: OpenItem, run: Run, session_id: str, preview_chars: int) -> ItemHead:
     return ItemHead(
         item_id=item.item_id,
@@ -731,9 +820,17 @@ def _left_open(tx: ProfileTx) -> list[str]:
     return [record.conversation_id for record in every if record.state in OPEN_PHASES]
 
 
+def _put_draft(tx: ProfileTx, key: str, text: str) -> None:
+    """Keep a draft; not of a conversation that is gone, where nothing would ever take it away again."""
+    if not key or tx.conversation(key) is not None:
+        tx.put_draft(key, text)
+
+
 def title_of(text: str) -> str:
     """A title by rule: the first line with words in it, cut at a word."""
-    first = next((line.strip() for line in text.splitlines() if line.strip()), UNTITLED)
+    # The message may be megabytes of line ends: no more of it is taken apart than a title needs.
+    lines = text.lstrip()[:TITLE_SOURCE_CHARS].splitlines()
+    first = next((line.strip() for line in lines if line.strip()), UNTITLED)
     words = " ".join(first.split())
     if len(words) <= TITLE_CHARS:
         return words

@@ -7,8 +7,10 @@ more in the trusted dialog. Invariant: every answer has been through `sanitize`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from desktop import doctor, sanitize
 from desktop.answers import unresolved_in_words
@@ -18,7 +20,7 @@ from desktop.choices import Choice
 from desktop.connector_entry import enter_connector
 from desktop.conversations import Ending, Row
 from desktop.dialogs import DeleteConfirmation, RemoveConnector
-from desktop.isolation import seal_host
+from desktop.isolation import drawing_uid, seal_host
 from desktop.isolation.decoys import decoys
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.run import Run
@@ -33,6 +35,14 @@ log = logging.getLogger("remuda.desk")
 ENTER_SENDS = "Enter sends · Shift+Enter starts a new line"
 ENTER_WAITS = "A reply is coming · stop it to send something else"
 ENTER_NOWHERE = "Choose a model first"
+
+PROBES_S = 60.0
+"""How long a renderer may take over a self-test."""
+MOST_CHOICES = 512
+CHOICES_BYTES = 192 * 1024
+"""What of the offer is sent: names are a server's, so their sum has no bound of its own, and a frame has."""
+PIECES_A_TURN = 16
+"""Pieces of a draft that are cleaned before others get their turn."""
 
 
 class WindowDesk:
@@ -156,11 +166,9 @@ class WindowDesk:
         if conversation_id is not None and row is None:
             revision, conversation_id = authority.select(None)
         self._last_selected = conversation_id
-        ending = await conversations.ending(conversation_id) if conversation_id else None
-        total = (await conversations.items(conversation_id, 0, 1, 1))[0] if conversation_id else 0
+        ending, total = await self._standing(conversation_id) if conversation_id else (None, 0)
         choice, effort = conversations.choice_of(row.record) if row else await self._choice_for_new()
-        draft = sanitize.text(await conversations.draft(conversation_id))
-        first, *rest = sanitize.pieces(draft)
+        first, *rest = await _cleaned_pieces(await conversations.draft(conversation_id))
         selected = dto.Selected(
             revision=revision,
             conversation=conversation_id,
@@ -175,6 +183,14 @@ class WindowDesk:
             run=await self._run_view(conversation_id, ending),
         )
         return [selected, *(dto.DraftPiece(revision=revision, text=piece) for piece in rest)]
+
+    async def _standing(self, conversation_id: str) -> tuple[Ending | None, int]:
+        """How the newest run stands and how many items there are; why that cannot be read, where it cannot."""
+        conversations = self._host.conversations
+        try:
+            return await conversations.ending(conversation_id), (await conversations.items(conversation_id, 0, 1, 1))[0]
+        except AgentRuntimeError as fault:
+            return Ending(conversation_id, "failed", fault.message, fault.error_code), 0
 
     async def run_changed(self, authority: ChannelAuthority) -> dto.RunChanged | None:
         revision, conversation_id = authority.binding
@@ -221,7 +237,7 @@ class WindowDesk:
         await self._host.conversations.keep_draft(conversation_id, text)
 
     def choices(self) -> dto.Choices:
-        return dto.Choices(choices=tuple(_choice(choice) for choice in list(self._host.choices())[:512]))
+        return dto.Choices(choices=_fitting(_choice(choice) for choice in self._host.choices()))
 
     def connectors(self) -> dto.Connectors:
         return dto.Connectors(
@@ -379,7 +395,11 @@ class WindowDesk:
         )
         if not confirmed:
             return dto.Outcome(request=command.request, status="refused", code="NOT_CONFIRMED", text="")
-        await self._host.operations.remove_connector(found.name)
+        # To its end, though the window may go meanwhile: a key must not stay behind its connector.
+        removing = asyncio.get_running_loop().create_task(self._host.operations.remove_connector(found.name))
+        self._tasks.add(removing)
+        removing.add_done_callback(self._tasks.discard)
+        await asyncio.shield(removing)
         return dto.Outcome(request=command.request, status="done")
 
     # --------------------------------------------------------------- self-test
@@ -393,23 +413,56 @@ class WindowDesk:
         async with self._testing:
             self._test_request += 1
             # In a thread: an X server that hangs may hold the window among the decoys for seconds.
-            putting_up = decoys(self._host.paths.root)
+            putting_up = decoys(self._host.paths.root, reader=drawing_uid())
             standing = await asyncio.to_thread(putting_up.__enter__)
             try:
-                probes = await window.channel.run_probes(standing.targets(self._test_request))
+                channel = window.channel
+                if channel is None or channel.closed.is_set():
+                    raise AgentRuntimeError("There is no window to test.", code="NO_WINDOW")
+                async with asyncio.timeout(PROBES_S):
+                    probes = await channel.run_probes(standing.targets(self._test_request))
                 touched = standing.touched
+            except TimeoutError:
+                raise AgentRuntimeError(
+                    f"The window did not answer the self-test within {PROBES_S:g} seconds.", code="PROBES_SILENT"
+                ) from None
             finally:
                 await asyncio.to_thread(putting_up.__exit__, None, None, None)
         name, state, detail = seal_host()
+        locked = window.locked
+        if locked is None:
+            raise AgentRuntimeError("There is no window to test.", code="NO_WINDOW")
         report = doctor.isolation(
             window.launch_plan,
-            window.locked.walls,
+            locked.walls,
             probes,
             touched=touched,
             host_memory=dto.Wall(name=name, state=state, detail=detail),
         )
-        window.channel.tell(report)
+        channel.tell(report)
         return report
+
+
+async def _cleaned_pieces(text: str) -> list[str]:
+    """A draft as it is sent. It may be megabytes of what has to be replaced: not in one go."""
+    cleaned: list[str] = []
+    for piece in sanitize.pieces(text):
+        cleaned.append(sanitize.text(piece))
+        if len(cleaned) % PIECES_A_TURN == 0:
+            await asyncio.sleep(0)
+    return cleaned
+
+
+def _fitting(choices: Iterable[dto.Choice]) -> tuple[dto.Choice, ...]:
+    """As many, from the first, as one message may hold."""
+    fitting: list[dto.Choice] = []
+    size_bytes = 0
+    for choice in choices:
+        size_bytes += len(msgspec.json.encode(choice))
+        if len(fitting) == MOST_CHOICES or size_bytes > CHOICES_BYTES:
+            break
+        fitting.append(choice)
+    return tuple(fitting)
 
 
 def _done(request: int) -> dto.Outcome:

@@ -24,8 +24,13 @@ class HostLock:
 
 
 def acquire(path: Path) -> HostLock | None:
-    """Take the lock of a profile; None when a living host holds it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Take the lock of a profile; None when a living host holds it.
+
+    Raises:
+        OSError: the lock file cannot be made, or is a link, behind which another file would be changed.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(path, flags, 0o600)
     try:
         if sys.platform == "win32":
             import msvcrt

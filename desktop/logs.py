@@ -2,12 +2,15 @@
 
 Owns where log lines go. Invariants: a line has passed the redactor before it is written, its
 traceback included; the file is 0600 and at most `KEEP` + 1 files of `FILE_BYTES` exist; lines are
-facts about the program, never the text of a conversation.
+facts about the program, never the text of a conversation; what came from outside cannot begin a line
+or steer the terminal it is read in. A log that cannot be written holds nothing up.
 """
 
 import logging
 import logging.handlers
 import os
+import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,14 +30,37 @@ class RedactingFormatter(logging.Formatter):
         whole = self._redact(super().format(record))
         if len(whole) > LINE_CHARS:
             whole = whole[:LINE_CHARS] + "…"
-        return whole.replace("\n", "\n    ")
+        return "".join(map(_shown, whole)).replace("\n", "\n    ")
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or character in "\n\t":
+        return character
+    return character.encode("ascii", "backslashreplace").decode() if character > "\x7f" else f"\\x{ord(character):02x}"
 
 
 class _PrivateRotatingFileHandler(logging.handlers.RotatingFileHandler):
+    _said = False
+
     def _open(self):  # type: ignore[no-untyped-def]
-        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.fchmod(descriptor, 0o600)
+        # Neither a link, behind which another file would be written, nor a pipe, which would wait for a reader.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        descriptor = os.open(self.baseFilename, flags, 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(f"{self.baseFilename} is no plain file")
+            os.fchmod(descriptor, 0o600)
+        except OSError:
+            os.close(descriptor)
+            raise
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say once that there is no log. The library would print the record as it is, without masking."""
+        if not self._said:
+            self._said = True
+            print("remuda: the log cannot be written", file=sys.stderr)
 
 
 def start(folder: Path, redact: Callable[[str], str]) -> logging.Handler:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from desktop import answers, sanitize
-from desktop.answers import CANCELLED, COMPLETED, FAILED, SILENT, USAGE, Send
+from desktop.answers import Send
 from desktop.choices import NATIVE, Choice, native_choice
+from desktop.exit_codes import CANCELLED, COMPLETED, FAILED, SILENT, USAGE
 from desktop.local_model import available
 from desktop.terms import Terms, terms
 from runtime_host.connectors.base import Connector, SecretRef
@@ -40,6 +41,8 @@ class Operations:
     def __init__(self, host: "Host") -> None:
         self._host = host
         self.active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._orders: dict[str, Order] = {
             "raise": self._raise,
             "status": self._status,
@@ -72,15 +75,30 @@ class Operations:
             )
             return USAGE
         self.active += 1
+        self._idle.clear()
         try:
             return await order(arguments, send, stop)
         except AgentRuntimeError as refused:
             redact = self._host.registry.redactor.text
             await send({"error": {"code": refused.error_code, "message": redact(refused.message)}})
             return USAGE if refused.error_code in _USAGE_CODES else FAILED
+        except OSError:
+            # The other side left.
+            raise
+        except Exception:
+            # A fault of ours or an order that makes no sense: said, not left without an answer.
+            log.exception("the order %s failed", command)
+            await send({"error": {"code": "INTERNAL", "message": "Remuda failed at this, and noted why in its log."}})
+            return FAILED
         finally:
             self.active -= 1
+            if not self.active:
+                self._idle.set()
             self._host.end_when_idle_soon()
+
+    async def wait_until_idle(self) -> None:
+        """Return when no order is being carried out."""
+        await self._idle.wait()
 
     # ------------------------------------------------------------------ the host
 
@@ -97,15 +115,16 @@ class Operations:
             await send({"row": {**await self._session_row(name), **answers.standing(state)}})
             return COMPLETED
         window = host.window is not None and host.window.is_open
-        renderer = host.window.channel is not None if host.window else False
-        locked = renderer and host.window is not None and host.window.locked is not None
+        channel = host.window.channel if host.window else None
+        locked = channel is not None and host.window is not None and host.window.locked is not None
         await send(
             {
                 "row": {
                     "profile": host.paths.name,
                     "window": window,
-                    "renderer": renderer,
+                    "renderer": channel is not None,
                     "locked": locked,
+                    "filled": channel is not None and channel.filled,
                     "running": host.conversations.running(),
                     "open_agent_files": host.stores.open_files(),
                 }
@@ -369,6 +388,12 @@ class Operations:
             raise ConnectorError(
                 f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}", code="CONNECTOR_CONFIGURATION"
             ) from None
+        kept = connector.secret
+        if kept is not None and kept.kind == "keyring" and kept.name != connector.name:
+            # Else an order could have the key of one connector sent to the address of another.
+            raise ConnectorError(
+                "A key in the key store belongs to the connector of its name.", code="CONNECTOR_KEY_BOUND"
+            )
         added = await self.add_connector(connector, checking_only=bool(arguments.get("check")))
         await send({"row": {"name": added.name, "base_url": added.base_url, "models": list(added.models)}})
         return COMPLETED

@@ -5,6 +5,7 @@ the umask). Must not know what the files hold. Standard library only: the host l
 taken before the first window is painted.
 """
 
+import errno
 import os
 import stat
 import sys
@@ -29,7 +30,11 @@ def data_dir(override: str | None = None) -> Path:
 
 
 def private_dir(path: Path) -> Path:
-    """Make `path` and its missing parents, each 0700 whatever the umask; tighten it if it is ours and wider."""
+    """Make `path` and its missing parents, each 0700 whatever the umask; tighten it if it is wider.
+
+    Raises:
+        OSError: it cannot be made, is no folder, or belongs to another user, who could change all in it.
+    """
     missing = [p for p in (path, *path.parents) if not p.exists()]
     for folder in reversed(missing):
         try:
@@ -37,8 +42,12 @@ def private_dir(path: Path) -> Path:
         except FileExistsError:
             continue
         os.chmod(folder, 0o700)
-    mode = stat.S_IMODE(os.stat(path).st_mode)
-    if mode & 0o077:
+    status = os.stat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "This is no folder", str(path))
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "This folder belongs to another user", str(path))
+    if stat.S_IMODE(status.st_mode) & 0o077:
         os.chmod(path, 0o700)
     return path
 

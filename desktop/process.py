@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
     import subprocess
 
 LINUX = sys.platform.startswith("linux")
@@ -56,6 +57,17 @@ def die_with_parent(signum: int) -> bool:
     the setting is lost over a set-user-id program.
     """
     return _prctl(_PR_SET_PDEATHSIG, signum)
+
+
+def peer_of(connection: "socket.socket") -> tuple[int, int] | None:
+    """(pid, uid) of whoever connected to, or listens on, the other end; None where the system does not tell."""
+    import socket
+    import struct
+
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
 
 
 class Process(NamedTuple):

@@ -27,7 +27,8 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from desktop import answers, terms
-from desktop.answers import COMPLETED, FAILED, USAGE, Send
+from desktop.answers import Send
+from desktop.exit_codes import COMPLETED, FAILED, USAGE
 from desktop.paths import ProfilePaths, private_dir
 from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
 from runtime_host.errors import AgentRuntimeError, AgentScopeMismatchError

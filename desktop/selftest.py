@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from desktop import doctor
-from desktop.isolation import Launch, Walls, launch, seal_host
+from desktop.isolation import Launch, Walls, drawing_uid, launch, seal_host
 from desktop.isolation.decoys import Decoys, decoys
 from desktop.roles import FROZEN, self_command
 from ui.wire.dto import Close, HostHello, Locked, ProbeResults, RendererMessage, Wall
@@ -44,7 +44,7 @@ def run(walls: Walls = "all", *, folder: Path | None = None) -> dict[str, Any]:
         SelfTestFailed: It did not come up or did not answer.
     """
     host_memory = _host_memory(walls)
-    with decoys(folder) as standing, _stderr() as stderr:
+    with decoys(folder, reader=drawing_uid(walls)) as standing, _stderr() as stderr:
         # Without walls, also what happens to a descriptor that is let through by mistake.
         leaked = (standing.host_descriptor,) if walls == "none" else ()
         launched = launch(

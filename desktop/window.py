@@ -38,6 +38,8 @@ class Window:
         self.locked: dto.Locked | None = None
         self.restarted_because = ""
         self.gave_up = False
+        self.was_open = False
+        """Whether a renderer of this window ever came up."""
 
     def open(self) -> None:
         """Start (or take over the started renderer) and keep it alive."""
@@ -120,3 +122,4 @@ class Window:
 
     def _is_locked(self, locked: dto.Locked) -> None:
         self.locked = locked
+        self.was_open = True

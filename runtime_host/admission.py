@@ -95,6 +95,9 @@ def prepare(message: str | RunInput | Mapping[str, Any], **options: Any) -> Prep
     text, parts, metadata = _taken_apart(message)
     if not text.strip() and not any(isinstance(part, WorkspaceFilePart) for part in parts):
         raise AgentDriverConfigurationError("There is no text to send.", details={"field": "text"})
+    if len(text) > MAX_RECORD_BYTES:
+        # At least a byte each: known without writing megabytes out to count them.
+        raise _too_large(len(text))
     given = options.get("metadata")
     if given is None or isinstance(given, Mapping):
         # What is said of this run wins over what came with the input, key by key.
@@ -113,11 +116,15 @@ def prepare(message: str | RunInput | Mapping[str, Any], **options: Any) -> Prep
     except NotJsonError as error:
         raise AgentDriverConfigurationError(f"The input cannot be stored: {error}.") from None
     if size_bytes > MAX_RECORD_BYTES:
-        raise AgentRecordTooLargeError(
-            f"This message has {size_bytes / 1048576:.1f} MiB; one message may have {MAX_RECORD_BYTES // 1048576} MiB.",
-            details={"size_bytes": size_bytes, "limit_bytes": MAX_RECORD_BYTES},
-        )
+        raise _too_large(size_bytes)
     return Prepared(text, checked, content_digest, parts)
+
+
+def _too_large(size_bytes: int) -> AgentRecordTooLargeError:
+    return AgentRecordTooLargeError(
+        f"This message has {size_bytes / 1048576:.1f} MiB; one message may have {MAX_RECORD_BYTES // 1048576} MiB.",
+        details={"size_bytes": size_bytes, "limit_bytes": MAX_RECORD_BYTES},
+    )
 
 
 def _taken_apart(

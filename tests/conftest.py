@@ -48,6 +48,10 @@ def _program(name: str) -> Callable[[], bool]:
     return lambda: shutil.which(name) is not None
 
 
+def _compiler() -> bool:
+    return shutil.which("gcc") is not None and Path("/usr/include/stdio.h").exists()
+
+
 def _display() -> bool:
     """Whether the X server DISPLAY names takes connections."""
     display = os.environ.get("DISPLAY", "")
@@ -115,7 +119,7 @@ CAPABILITIES: dict[str, tuple[Callable[[], bool], str]] = {
     "xauth": (_program("xauth"), "xauth is not installed"),
     "xprop": (_program("xprop"), "x11-utils is not installed"),
     "strace": (_program("strace"), "strace is not installed"),
-    "gcc": (_program("gcc"), "gcc is not installed"),
+    "gcc": (_compiler, "a C compiler with its headers is not installed"),
     "git": (_program("git"), "git is not installed"),
     "setpriv": (_program("setpriv"), "setpriv (util-linux) is not installed"),
     "imagemagick": (_program("import"), "imagemagick is not installed"),

@@ -46,7 +46,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("sidebar", "Show or hide the sidebar", icon="sidebar", key="Ctrl+B"),
     Action("selftest", "Isolation self-test", icon="shield", key="Ctrl+I"),
-    Action("below", "Go to the newest", icon="below", key="Ctrl+End"),
+    Action("below", "Go to the newest", icon="below", key="Ctrl+J"),
 )
 
 BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}

@@ -58,6 +58,7 @@ class Bridge(QObject):
     """Context property `remuda`.
 
     Signals:
+        replacing: A window of items is about to take the place of rows; `replaced` follows.
         composerText: The composer is to hold this text.
         followed: Another conversation is on screen: go to its end.
         flushed: Rows grew: whoever follows the end goes there before the next frame, not after it.
@@ -69,6 +70,8 @@ class Bridge(QObject):
     composerText = Signal(str)
     followed = Signal()
     flushed = Signal()
+    replacing = Signal()
+    replaced = Signal()
     asked = Signal(str)
     probesWanted = Signal(object)
     ended = Signal()
@@ -76,7 +79,7 @@ class Bridge(QObject):
     def __init__(self, store: Store, looks: Looks, channel: Any) -> None:
         super().__init__()
         self._store, self._looks, self._channel = store, looks, channel
-        self.state = QQmlPropertyMap()
+        self.state = QQmlPropertyMap.create()
         self._facts: dict[str, Any] = {}
         self.transcript = TranscriptModel(store.transcript, looks.table)
         self.conversations = ConversationsModel(store)
@@ -103,7 +106,12 @@ class Bridge(QObject):
     def reduce(self, messages: Sequence[dto.HostMessage]) -> None:
         """One frame of the host."""
         for message in messages:
-            self._store.apply(message)
+            if isinstance(message, dto.Items):
+                self.replacing.emit()
+                self._store.apply(message)
+                self.replaced.emit()
+            else:
+                self._store.apply(message)
 
     def settle(self) -> None:
         """Everything that was ready has been reduced: show it."""
@@ -416,6 +424,19 @@ class Bridge(QObject):
         for start, count in transcript.look(first, last):
             self._channel.send(dto.WantItems(conversation=conversation, first=start, count=count))
         self._channel.flush()
+
+    @Slot(int, result="QVariantList")
+    def placeOf(self, row: int) -> list[int]:
+        """Item and line of a row: a name for it that outlives changes above it."""
+        return list(self._store.transcript.locate(row))
+
+    @Slot(int, int, result=int)
+    def rowOf(self, index: int, line: int) -> int:
+        """Where that line is now; the item's last one if it has fewer."""
+        transcript = self._store.transcript
+        entry = transcript.entry(index)
+        lines = len(entry.lines) if entry is not None else 1
+        return transcript.start_of(index) + min(line, max(0, lines - 1))
 
     @Slot(int)
     def more(self, row: int) -> None:

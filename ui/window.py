@@ -29,6 +29,7 @@ LOST = 3
 
 def prepare(engine: QQmlApplicationEngine, looks: Looks) -> None:
     """Fonts, icons and the caret: what any window of ours needs."""
+    looks.wear(dark=looks.dark)
     load_fonts(looks)
     still_caret()
     engine.addImageProvider("icon", IconProvider())
@@ -71,9 +72,6 @@ class Renderer(QObject):
         self._bridge.ended.connect(app.quit)
         prepare(engine, looks)
         fill(engine, self._bridge)
-        self._window = engine.rootObjects()[0]
-        # Not the window's own signal `closing`: its argument has no type in Python, so it cannot be connected.
-        app.lastWindowClosed.connect(self._closing)
         self._client.begin(
             [
                 dto.RendererHello(version=dto.PROTOCOL_VERSION, build=build),
@@ -92,9 +90,6 @@ class Renderer(QObject):
     def _lost(self, why: str) -> None:
         print(f"remuda renderer ends: {why}", file=sys.stderr)
         self._app.exit(LOST)
-
-    def _closing(self, *_: object) -> None:
-        self._bridge.windowClosed()
 
     def _probe(self, targets: dto.RunProbes) -> None:
         from ui import probes  # the probes of this process, with the window as it stands

@@ -135,6 +135,15 @@ def launch(
     )
 
 
+def drawing_uid(walls: Walls = "all") -> int | None:
+    """The user that a launched process becomes; None where it stays the one who starts it."""
+    if not sys.platform.startswith("linux"):
+        return None
+    from desktop.isolation.linux import drawing_uid as on_linux
+
+    return on_linux(walls)
+
+
 def seal_host() -> Row:
     """Keep other programs of the same user out of the memory of this process."""
     if sys.platform.startswith("linux"):

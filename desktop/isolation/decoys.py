@@ -6,6 +6,9 @@ A decoy carries a mark that the renderer checks, so that reaching something else
 success; and it notices by itself when it was reached, so that a renderer which lies about it
 is found out.
 
+Where the renderer is another user than the host, the decoys are that user's: a refusal has to
+come from a wall, a file's mode would refuse with and without one.
+
 Invariant: whatever was put up is gone when the context ends.
 """
 
@@ -32,6 +35,7 @@ _SYSCALLS = {"x86_64": (248, 250), "aarch64": (217, 219)}
 _USER_KEYRING = -4
 _KEYCTL_REVOKE, _KEYCTL_SETPERM, _KEYCTL_UNLINK = 3, 5, 9
 _POSSESSOR_AND_USER_ALL = 0x3F3F_0000
+_OTHERS_VIEW_AND_READ = 0x0000_0003
 _MOST_PORT_TRIES = 20
 
 
@@ -79,47 +83,74 @@ class Decoys:
 
 
 @contextmanager
-def decoys(folder: Path | None = None, *, window: bool = True) -> Iterator[Decoys]:
+def decoys(folder: Path | None = None, *, reader: int | None = None, window: bool = True) -> Iterator[Decoys]:
     """Put up every decoy that this system allows.
 
     Args:
         folder: Where the secret file lies: a place like those that hold the person's data. None takes the temporary
-            folder.
+            folder, and so does a place that `reader` could not come to.
+        reader: The user who will try them, where it is not this process's: they are given to them.
         window: Put up a small window for a moment, where DISPLAY leads to an X server.
     """
     made = Decoys()
     with ExitStack() as stack:
-        place = tempfile.mkdtemp(prefix="remuda-decoy-", dir=folder)
-        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        place = _folder(stack, "remuda-decoy-", folder, reader)
         made.secret_file = os.path.join(place, "secret")
         made.scratch_file = os.path.join(place, "scratch")
         with open(made.secret_file, "wb") as file:
             file.write(DECOY_SECRET)
+        _give(made.secret_file, reader)
         leak = os.open(os.path.join(place, DECOY_LEAK + "file"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         stack.callback(os.close, leak)
         made.host_descriptor = leak
         memory = ctypes.create_string_buffer(DECOY_SECRET)
         stack.callback(lambda: memory)  # keeps it where it is
         made.memory_address = ctypes.addressof(memory)
-        _put_up_sockets(made, stack)
-        _put_up_key(made, stack)
+        _put_up_sockets(made, stack, reader)
+        _put_up_key(made, stack, reader)
         if window:
             _put_up_window(made, stack)
         yield made
 
 
+# ---------------------------------------------------------------------------- folders
+
+
+def _folder(stack: ExitStack, prefix: str, wanted: Path | None, reader: int | None) -> str:
+    """A folder of its own for as long as the context lasts, closed to all but this user or `reader`."""
+    places = [str(wanted or tempfile.gettempdir()), tempfile.gettempdir(), "/tmp", "/var/tmp"]  # noqa: S108
+    reached = places if reader is None else [place for place in places if _open_to_all(place)]
+    place = tempfile.mkdtemp(prefix=prefix, dir=(reached or places)[0])
+    stack.callback(shutil.rmtree, place, ignore_errors=True)
+    _give(place, reader)
+    return place
+
+
+def _open_to_all(folder: str) -> bool:
+    """Whether every user may pass through `folder` and each one above it."""
+    real = Path(folder).resolve()
+    try:
+        return all(here.stat().st_mode & 0o001 for here in (real, *real.parents))
+    except OSError:
+        return False
+
+
+def _give(path: str, reader: int | None) -> None:
+    if reader is not None:
+        os.chown(path, reader, reader)
+
+
 # ---------------------------------------------------------------------------- sockets
 
 
-def _put_up_sockets(made: Decoys, stack: ExitStack) -> None:
+def _put_up_sockets(made: Decoys, stack: ExitStack, reader: int | None) -> None:
     tcp, udp = _same_port(stack)
     made.tcp_port = tcp.getsockname()[1]
     listeners: dict[socket.socket, str] = {tcp: "tcp to this machine", udp: "udp to this machine"}
     # Not beside the secret: the path of a socket is short.
-    place = tempfile.mkdtemp(prefix="remuda-")
-    stack.callback(shutil.rmtree, place, ignore_errors=True)
-    made.unix_path = os.path.join(place, "s")
+    made.unix_path = os.path.join(_folder(stack, "remuda-", None, reader), "s")
     listeners[_listening(stack, made.unix_path)] = "socket file"
+    _give(made.unix_path, reader)
     if sys.platform.startswith("linux"):
         made.abstract_name = "remuda-decoy-" + secrets.token_hex(8)
         listeners[_listening(stack, "\0" + made.abstract_name)] = "abstract socket"
@@ -202,7 +233,7 @@ def _answer(listener: socket.socket) -> None:
 # ------------------------------------------------------------------------------- keys
 
 
-def _put_up_key(made: Decoys, stack: ExitStack) -> None:
+def _put_up_key(made: Decoys, stack: ExitStack, reader: int | None) -> None:
     if not sys.platform.startswith("linux") or os.uname().machine not in _SYSCALLS:
         return
     add_key, keyctl = _SYSCALLS[os.uname().machine]
@@ -220,7 +251,8 @@ def _put_up_key(made: Decoys, stack: ExitStack) -> None:
         return
     stack.callback(call, keyctl, _KEYCTL_UNLINK, serial, _USER_KEYRING)
     stack.callback(call, keyctl, _KEYCTL_REVOKE, serial)  # at once: unlinking waits for the kernel's sweeping
-    if call(keyctl, _KEYCTL_SETPERM, serial, _POSSESSOR_AND_USER_ALL) == 0:
+    rights = _POSSESSOR_AND_USER_ALL | (0 if reader is None else _OTHERS_VIEW_AND_READ)
+    if call(keyctl, _KEYCTL_SETPERM, serial, rights) == 0:
         made.key_serial = serial
 
 

@@ -71,7 +71,7 @@ def start(
     passed: list[int] = [theirs.fileno(), *inherit]
     owned: list[int] = []
     try:
-        unprivileged = walls == "all" and os.geteuid() == 0 and _stays_readable()
+        unprivileged = drawing_uid(walls) is not None
         environment, rows = _environment(owned, unprivileged=unprivileged, graphics_card=graphics_card)
         environment |= {name: value for name, value in extra_env.items() if not name.startswith(_NEVER_FROM_CALLER)}
         names = RENDERER_WALLS if walls == "all" else "none"
@@ -100,6 +100,11 @@ def start(
             os.close(descriptor)
     plan = WallPlan([row, *rows], bubblewrap=bubblewrap, platform=setting.platform, x11=setting.x11)
     return Launch(process, ours, plan)
+
+
+def drawing_uid(walls: Walls) -> int | None:
+    """Who the process becomes, where that is not who starts it."""
+    return _unprivileged_id() if walls == "all" and os.geteuid() == 0 and _stays_readable() else None
 
 
 def seal() -> Row:

@@ -56,6 +56,7 @@ TEST_TOOLS = {
     "xauth": "xauth",
     "xdotool": "xdotool",
     "xclip": "xclip",
+    "openbox": "openbox",
     "xprop": "x11-utils",
     "import": "imagemagick",
     "bwrap": "bubblewrap",
@@ -67,6 +68,9 @@ TEST_TOOLS = {
     "setpriv": "util-linux",
 }
 """What the tests start: program to Debian package."""
+
+TEST_FILES = {"/usr/include/stdio.h": "libc6-dev"}
+"""What the tests compile against: file to Debian package."""
 
 WANTED = {"bwrap": "bubblewrap"}
 """Taken along where installing is possible, missed by nobody else: the app works without."""
@@ -112,6 +116,7 @@ def missing_packages(*, tests: bool) -> dict[str, str]:
     missing = {} if loader is None else {so: deb for so, deb in LIBRARIES.items() if f"\t{so} " not in loader}
     if tests:
         missing |= {tool: deb for tool, deb in TEST_TOOLS.items() if not on_path(tool)}
+        missing |= {file: deb for file, deb in TEST_FILES.items() if not os.path.exists(file)}
     if not PYTHON.exists():
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         if any(importlib.util.find_spec(module) is None for module in ("venv", "ensurepip")):
@@ -210,11 +215,24 @@ def compile_bytecode() -> None:
     run(PYTHON, "-I", "-m", "compileall", "-q", *folders)
 
 
+def forget_other_pythons() -> None:
+    """What the person set up for other programs must neither satisfy nor redirect what is installed here.
+
+    Packages on PYTHONPATH count as installed for pip, and the app would not see them. Where to ask
+    for packages (index, proxy, certificates) stays as the person set it.
+    """
+    for name in list(os.environ):
+        if name.startswith("PYTHON") or name in ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_CONSTRAINT"):
+            del os.environ[name]
+    os.environ["PIP_USER"] = "0"
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(prog="prepare", description="Make this tree runnable or testable.")
     arguments.add_argument("kind", choices=("app", "dev"))
     kind: str = arguments.parse_args().kind
     os.chdir(ROOT)
+    forget_other_pythons()
     if sys.platform.startswith("linux"):
         prepare_machine(tests=kind == "dev")
     prepare_venv(kind)

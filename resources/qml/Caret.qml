@@ -28,7 +28,7 @@ Rectangle {
         id: blink
         interval: theme.caretHalf
         repeat: true
-        running: caret.awake && caret.field.activeFocus && caret.Window.active && theme.moving
+        running: caret.awake && caret.field.activeFocus && caret.Window.active && caret.Window.visibility !== Window.Hidden && theme.moving
         onTriggered: caret.lit = !caret.lit
     }
 

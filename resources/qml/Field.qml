@@ -2,7 +2,7 @@ import QtQuick
 import QtQuick.Templates as T
 
 T.TextField {
-    id: field
+    id: input
 
     property string says
     property string glyph
@@ -18,28 +18,28 @@ T.TextField {
     font.pixelSize: theme.fontQuiet
     selectByMouse: true
     activeFocusOnTab: true
-    cursorDelegate: Caret { field: field }
+    cursorDelegate: Caret { field: input }
     Accessible.role: Accessible.EditableText
     Accessible.name: says
 
     Icon {
         x: theme.s8
         anchors.verticalCenter: parent.verticalCenter
-        visible: field.glyph.length > 0
+        visible: input.glyph.length > 0
         side: theme.iconSmall
-        name: field.glyph
+        name: input.glyph
         tint: theme.quiet
     }
     Quiet {
-        x: field.leftPadding
+        x: input.leftPadding
         anchors.verticalCenter: parent.verticalCenter
-        visible: field.length === 0 && field.preeditText.length === 0
-        text: field.says
+        visible: input.length === 0 && input.preeditText.length === 0
+        text: input.says
     }
     background: Rectangle {
         radius: theme.radius
         color: theme.raised
-        border.width: field.activeFocus ? theme.focusLine : theme.hairline
-        border.color: field.activeFocus ? theme.focus : theme.line
+        border.width: input.activeFocus ? theme.focusLine : theme.hairline
+        border.color: input.activeFocus ? theme.focus : theme.line
     }
 }

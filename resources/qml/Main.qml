@@ -185,14 +185,20 @@ Item {
         }
     }
     Connections {
+        target: root.Window.window
+        function onClosing() { remuda.windowClosed(); }
+    }
+    Connections {
         target: remuda
         function onAsked(name) {
             if (name === "sidebar")
                 root.sidebar();
             else if (name === "filter")
                 root.filter();
-            else if (name === "pick")
+            else if (name === "pick") {
+                remuda.leaveSelfTest();
                 picker.open();
+            }
             else if (name === "raise") {
                 root.Window.window.raise();
                 root.Window.window.requestActivate();

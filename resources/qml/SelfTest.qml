@@ -12,6 +12,8 @@ ListView {
     clip: true
     boundsBehavior: Flickable.StopAtBounds
     activeFocusOnTab: true
+    onVisibleChanged: if (visible) positionViewAtBeginning()
+    onCountChanged: Qt.callLater(positionViewAtBeginning)
     Accessible.role: Accessible.List
     Accessible.name: "Walls and probes"
     T.ScrollBar.vertical: Bar {}

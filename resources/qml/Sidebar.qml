@@ -10,6 +10,7 @@ Rectangle {
 
     function filterNow() { filter.forceActiveFocus(Qt.TabFocusReason); }
 
+    onVisibleChanged: if (visible) filter.text = now.filter
     color: theme.sunken
     Accessible.role: Accessible.Grouping
     Accessible.name: "Conversations"

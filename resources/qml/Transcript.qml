@@ -18,19 +18,54 @@ Item {
             fresh = false;
     }
     function toEnd() {
+        list.forceLayout();
         list.positionViewAtEnd();
         pinned = true;
         fresh = false;
         look.schedule();
     }
-    function grown() {
-        if (pinned && !list.atYEnd)
+    // Follow the end, unless the reader's hand is on the view.
+    function follow() {
+        if (pinned && !list.moving && !bar.pressed) {
+            list.forceLayout();
             list.positionViewAtEnd();
+        }
+    }
+    function grown() {
+        if (list.originY + list.contentHeight - list.height - list.contentY > 1)
+            follow();
         look.schedule();
     }
+    // Rows are replaced by others: remember what the reader sees at the top, and keep it there.
+    function hold() {
+        anchor = null;
+        const row = pinned ? -1 : list.indexAt(list.width / 2, list.contentY + 1);
+        const item = row >= 0 ? list.itemAtIndex(row) : null;
+        if (item)
+            anchor = { place: remuda.placeOf(row), inside: list.contentY - item.y };
+    }
+    function release() {
+        if (pinned) {
+            follow();
+        } else if (anchor) {
+            const row = remuda.rowOf(anchor.place[0], anchor.place[1]);
+            list.forceLayout();
+            let item = list.itemAtIndex(row);
+            if (!item) {
+                list.positionViewAtIndex(row, ListView.Beginning);
+                item = list.itemAtIndex(row);
+            }
+            if (item && Math.abs(list.contentY - item.y - anchor.inside) > 1)
+                list.contentY = item.y + anchor.inside;
+        }
+        anchor = null;
+    }
+
+    property var anchor: null
 
     ListView {
         id: list
+        objectName: "transcript"
 
         readonly property real columnWidth: Math.max(0, Math.min(theme.measure, width - 2 * (root.width < theme.breakDrawer ? theme.s16 : theme.s32)))
         readonly property real columnLeft: (width - columnWidth) / 2
@@ -54,6 +89,10 @@ Item {
             if (moving || bar.pressed)
                 root.moved();
             look.schedule();
+        }
+        onMovementEnded: {
+            root.moved();
+            root.follow();
         }
         onCountChanged: if (!root.pinned) root.fresh = true
         Keys.onPressed: (event) => {
@@ -92,7 +131,7 @@ Item {
 
         footer: Item {
             width: list.width
-            height: (run.visible ? run.height + theme.s16 : 0) + theme.s32
+            height: (run.shown ? run.height + theme.s16 : 0) + theme.s32
 
             RunLine {
                 id: run
@@ -124,7 +163,7 @@ Item {
             const first = list.indexAt(x, Math.max(list.originY, list.contentY) + 1);
             const last = list.indexAt(x, list.contentY + list.height - 1);
             if (first >= 0 || last >= 0)
-                remuda.look(Math.max(0, first), last >= 0 ? last : list.count - 1);
+                remuda.look(first >= 0 ? first : last, last >= 0 ? last : first);
         }
     }
 
@@ -132,11 +171,11 @@ Item {
         target: remuda
         function onFollowed() { root.toEnd(); }
         function onFlushed() {
-            if (root.pinned && root.visible) {
-                list.forceLayout();
-                list.positionViewAtEnd();
-            }
+            if (root.visible)
+                root.follow();
         }
+        function onReplacing() { root.hold(); }
+        function onReplaced() { root.release(); }
         function onAsked(name) {
             if (name === "below")
                 root.toEnd();

@@ -118,13 +118,13 @@ class HostTool:
     background: bool = False
 
 
-class PermissionManager(Protocol):
+class CallPermissions(Protocol):
     async def permit(self, call: ToolCall, context: ToolContext) -> Permission:
         """Whether the call may be made. Raising is a no."""
         ...
 
 
-class ToolManager(PermissionManager, Protocol):
+class ToolRunner(CallPermissions, Protocol):
     """Runs tools for many sessions; its own permissions hold besides those of the resolver."""
 
     async def execute(self, call: ToolCall, tool: HostTool, context: ToolContext) -> Any: ...
@@ -198,9 +198,9 @@ class ResolvedTools:
 
     tools: tuple[HostTool, ...]
     fingerprint: str
-    manager: ToolManager | None = None
+    manager: ToolRunner | None = None
     owner: ToolOwner | None = None
-    permission_manager: PermissionManager | None = None
+    permission_manager: CallPermissions | None = None
     roles: frozenset[str] = frozenset()
     accounts: Mapping[str, str] = field(default_factory=dict)
     principal: str | None = None

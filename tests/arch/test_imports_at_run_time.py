@@ -1,6 +1,7 @@
 """What a process has really loaded: the import rules again, measured instead of read."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,39 @@ def test_the_wire_loads_nothing_else_of_ours() -> None:
 
 def test_the_package_of_the_renderer_is_empty() -> None:
     assert (ROOT / "ui/__init__.py").read_text("utf-8").strip() == ""
+
+
+PAINTED = """
+import json, os, sys
+from ui import lockdown
+def late(walls):
+    print(json.dumps(sorted(sys.modules)), flush=True)
+    os._exit(0)
+lockdown.late = late
+from ui.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_the_renderer_paints_before_it_loads_what_comes_after(home: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [sys.executable, "-I", "-c", PAINTED, f"--channel={theirs.fileno()}", "--walls=none", "--build=arch"]
+        environment = {"QT_QPA_PLATFORM": "offscreen", "QT_QUICK_BACKEND": "software", "HOME": str(home)}
+        painted = subprocess.run(
+            command,
+            pass_fds=[theirs.fileno()],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert painted.returncode == 0, painted.stderr
+    loaded = set(json.loads(painted.stdout))
+    of_ours = {name for name in loaded if name.partition(".")[0] in {"ui", "resources", "desktop", "runtime_host"}}
+    assert of_ours == {"ui", "ui.lockdown", "ui.__main__", "ui.looks", "resources", "resources.tokens"}
+    assert not tops(loaded) & {"asyncio", "msgspec", "markdown_it", "pygments"}
 
 
 def test_the_renderer_loads_nothing_that_holds_or_reaches_anything() -> None:

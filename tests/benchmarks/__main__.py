@@ -17,6 +17,9 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "wire": wire.run,
 }
 
+PLANTED = {"slow": {"start", "stream"}, "timer": {"idle"}}
+"""Which benchmarks must find which planted fault."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
@@ -33,6 +36,8 @@ def main() -> int:
     names = given.names or list(BENCHMARKS)
     if unknown := set(names) - set(BENCHMARKS):
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
+    if given.plant and not PLANTED[given.plant] & set(names):
+        parser.error(f"--plant {given.plant} is found by {' and '.join(sorted(PLANTED[given.plant]))}")
     options = Options(
         plant=given.plant,
         rounds=given.rounds,

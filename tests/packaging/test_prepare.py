@@ -1,6 +1,7 @@
 """Preparing a machine: what is missing is named, brought where that is allowed, and asked for where not."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -100,6 +101,29 @@ def test_no_python_that_fits_is_said(tmp_path: Path) -> None:
     )
     assert said.returncode == 1
     assert "needs Python 3.11, 3.12 or 3.13" in said.stderr
+
+
+def test_pythons_of_the_person_have_no_say(prepare: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER"):
+        monkeypatch.setenv(name, "/elsewhere")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://packages.example.org/simple")
+    prepare.forget_other_pythons()
+    assert not {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET"} & set(os.environ)
+    assert os.environ["PIP_USER"] == "0"
+    assert os.environ["PIP_INDEX_URL"] == "https://packages.example.org/simple"
+
+
+def test_an_interpreter_is_found_whatever_pythonhome_says(tmp_path: Path) -> None:
+    asked = subprocess.run(
+        [ROOT / "packaging/scripts/prepare", "--help"],
+        env={"PATH": "/usr/bin:/bin", "PYTHON": sys.executable, "PYTHONHOME": str(tmp_path), "PYTHONPATH": "/x"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert "runnable or testable" in asked.stdout
 
 
 SESSION = [sys.executable, str(ROOT / "packaging/scripts/session.py")]

@@ -169,12 +169,16 @@ class Home:
         return [sys.executable, "-I", "-m", "desktop", *words]
 
     def run(
-        self, *words: str, stdin: str | None = None, within_s: float = PATIENCE_S, **more: str
+        self,
+        *words: str,
+        stdin: str | None = None,
+        within_s: float = PATIENCE_S,
+        variables: Mapping[str, str] | None = None,
     ) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end."""
         return subprocess.run(
             self.command(*words),
-            env=self.environment(**more),
+            env=self.environment(**(variables or {})),
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
@@ -369,7 +373,8 @@ class App:
 
     # ------------------------------------------------------------------ the person
 
-    def xdotool(self, *words: str) -> str:
+    def xdotool(self, *words: str, fails: bool = False) -> str:
+        """What it says; `fails` where its exit code tells nothing (a search that finds nothing)."""
         done = subprocess.run(
             ["xdotool", *words],
             env={**os.environ, **self.display.env},
@@ -378,14 +383,15 @@ class App:
             timeout=PATIENCE_S,
             check=False,
         )
-        assert done.returncode == 0, (words, done.stderr)
+        assert fails or done.returncode == 0, (words, done.stderr)
         return done.stdout
 
     def window(self) -> str:
         """The X id of the window, once it is on screen."""
 
         def largest() -> str:
-            for name in reversed(self.xdotool("search", "--onlyvisible", "--name", "^Remuda").split()):
+            found = self.xdotool("search", "--onlyvisible", "--name", "^Remuda", fails=True)
+            for name in reversed(found.split()):
                 size = dict(line.split("=") for line in self.xdotool("getwindowgeometry", "--shell", name).split())
                 if int(size["WIDTH"]) > 100:
                     return name
@@ -394,6 +400,8 @@ class App:
         return until(largest, "a window is on screen")
 
     def focus(self) -> None:
+        """Go to the window, once it shows a conversation."""
+        until(lambda: self.home.status().get("filled"), "the window is filled")
         self.xdotool("windowfocus", "--sync", self.window())
 
     def write(self, text: str) -> None:

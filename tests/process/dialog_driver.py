@@ -6,7 +6,6 @@ Owns the process it starts. Blocking on purpose: a test reads what the dialog sa
 import ctypes
 import os
 import select
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from desktop.dialog import wire
+from desktop.isolation import Launch
 from desktop.process import descendants
 
 PATIENCE_S = 30.0
@@ -26,15 +26,16 @@ class Gone(Exception):
 class DialogUnderTest:
     """One dialog process; `say` and `hear` are the host's part, `xdotool` the person's."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", channel: socket.socket, display: dict[str, str]) -> None:
-        self.process = process
-        self.channel = channel
+    def __init__(self, launched: Launch, display: dict[str, str]) -> None:
+        self.process = launched.process
+        self.channel = launched.channel
+        self.plan = launched.plan
         self.display = display
         self.heard_bytes = bytearray()
         self._decoder = wire.host_decoder()
         self._encoder = wire.host_encoder()
         self._heard: list[wire.DialogToHost] = []
-        channel.setblocking(True)
+        self.channel.setblocking(True)
 
     def say(self, *messages: wire.HostToDialog) -> None:
         for message in messages:
@@ -149,10 +150,9 @@ def ask_to_close(window: int) -> None:
 
 
 @contextmanager
-def dialog(launch: Callable[[], Any], display: dict[str, str]) -> Iterator[DialogUnderTest]:
+def dialog(launch: Callable[[], Launch], display: dict[str, str]) -> Iterator[DialogUnderTest]:
     """A dialog from `launch` (what `desktop.dialogs` uses), ended at the end."""
-    launched = launch()
-    under_test = DialogUnderTest(launched.process, launched.channel, display)
+    under_test = DialogUnderTest(launch(), display)
     try:
         yield under_test
     finally:

@@ -115,13 +115,10 @@ def _packages() -> Path:
         return kept
     with tempfile.TemporaryDirectory(prefix="remuda-test-packages-", dir=KEPT_IN) as folder:
         target = Path(folder, "packages")
-        made = subprocess.run(
-            [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:",
-             f"--python-version={version}", f"--target={target}", *wanted],
-            check=False, capture_output=True, text=True, timeout=600,
-        )  # fmt: skip
-        if made.returncode != 0:
-            pytest.skip(f"the packages for the system Python could not be installed: {made.stderr.strip()[-300:]}")
+        if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+            _copy_installed(target)
+        else:
+            _install(target, version, wanted)
         _open_to_all(target)
         try:
             target.rename(kept)
@@ -129,3 +126,26 @@ def _packages() -> Path:
             if not kept.is_dir():
                 raise
     return kept
+
+
+def _copy_installed(target: Path) -> None:
+    """The packages as this interpreter has them, which is of the same version: no index is asked."""
+    for name in _DISTRIBUTIONS:
+        distribution = importlib.metadata.distribution(name)
+        for file in distribution.files or ():
+            place = target / file
+            # What lies beside the packages (commands) is no module; bytecode names the place it was made in.
+            if not place.resolve().is_relative_to(target.resolve()) or file.suffix == ".pyc":
+                continue
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(str(distribution.locate_file(file)), place)
+
+
+def _install(target: Path, version: str, wanted: list[str]) -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:",
+         f"--python-version={version}", f"--target={target}", *wanted],
+        check=False, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    if made.returncode != 0:
+        pytest.skip(f"the packages for the system Python could not be installed: {made.stderr.strip()[-300:]}")

@@ -21,19 +21,12 @@ BUILD = "test"
 M = TypeVar("M")
 
 
-class FakeHost:
-    """One renderer, driven from the test."""
+class Talk:
+    """What a host knows and answers, on one end of a socketpair."""
 
-    def __init__(
-        self,
-        *,
-        env: dict[str, str],
-        walls: str = "none",
-        hello: dto.HostHello | None = None,
-        stderr: Any = subprocess.PIPE,
-    ) -> None:
+    def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket = ours
+        self.socket, self.theirs = ours, theirs
         self.decoder, self.encoder = host_decoder(), host_encoder()
         self.said: list[dto.RendererMessage] = []
         self.acked = 0
@@ -41,78 +34,15 @@ class FakeHost:
         self.texts: dict[str, str] = {}
         self.rows: list[dto.ConversationRow] = []
         self.on_command: Callable[[dto.RendererMessage], None] = lambda message: None
-        self._seen = 0
-        self.started = time.monotonic()
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "ui", f"--channel={theirs.fileno()}", f"--walls={walls}", f"--build={BUILD}"],
-            pass_fds=[theirs.fileno()],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stderr=stderr,
-        )
-        theirs.close()
-        self.send(hello or hello_message())
-
-    def close(self) -> str:
-        """End the renderer; what it wrote to stderr."""
-        self.socket.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait(10)
-        if self.process.stderr is None:
-            return ""
-        with self.process.stderr as stream:
-            return str(stream.read(), "utf-8", "replace")
 
     def send(self, *messages: dto.Message) -> None:
         for at in range(0, len(messages), MAX_MESSAGES):
             self.socket.sendall(self.encoder.encode(messages[at : at + MAX_MESSAGES]))
 
-    def pump(self, seconds: float) -> None:
-        """Answer for a while."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            ready, _, _ = select.select([self.socket], [], [], left)
-            if ready and not self._read():
-                return
-
-    def wait_for(self, kind: type[M], timeout_s: float = 15.0) -> M:
-        """The next message of this kind that was not waited for before."""
-        end = time.monotonic() + timeout_s
-        while True:
-            for place in range(self._seen, len(self.said)):
-                message = self.said[place]
-                if isinstance(message, kind):
-                    self._seen = place + 1
-                    return message
-            left = end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"no {kind.__name__}; said {[type(m).__name__ for m in self.said]}")
-            ready, _, _ = select.select([self.socket], [], [], left)
-            if ready and not self._read():
-                raise EOFError(f"the renderer ended with {self.process.poll()}")
-
-    def settle(self, timeout_s: float = 15.0) -> None:
-        """Wait until everything sent has been reduced."""
-        end = time.monotonic() + timeout_s
-        while self.acked < self.encoder.last_sequence:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("frames were not acknowledged")
-            ready, _, _ = select.select([self.socket], [], [], left)
-            if ready and not self._read():
-                raise EOFError(f"the renderer ended with {self.process.poll()}")
-
-    def _read(self) -> bool:
-        data = self.socket.recv(65536)
-        if not data:
-            return False
+    def received(self, data: bytes) -> None:
         for frame in self.decoder.feed(data):
             for message in frame.messages:
                 self._take(message)
-        return True
 
     def _take(self, message: dto.RendererMessage) -> None:
         if isinstance(message, dto.Ack):
@@ -166,6 +96,114 @@ class FakeHost:
         )
         items.append(made)
         return made
+
+
+class Answers(Talk):
+    """A host in the same process as its window: it is asked to answer, and never waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for end in (self.socket, self.theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * 1024 * 1024)
+
+    def answer(self) -> None:
+        try:
+            data = self.socket.recv(1 << 20, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        if data:
+            self.received(data)
+
+    def take(self, kind: type[M]) -> list[M]:
+        """Messages of this kind that came since; they count as taken."""
+        found: list[M] = [message for message in self.said if isinstance(message, kind)]
+        self.said = [message for message in self.said if not isinstance(message, kind)]
+        return found
+
+    def close(self) -> None:
+        self.socket.close()
+        self.theirs.close()
+
+
+class FakeHost(Talk):
+    """A host whose window is the real renderer process."""
+
+    def __init__(
+        self,
+        *,
+        env: dict[str, str],
+        walls: str = "none",
+        hello: dto.HostHello | None = None,
+        stderr: Any = subprocess.PIPE,
+    ) -> None:
+        super().__init__()
+        theirs = self.theirs
+        self._seen = 0
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-m", "ui", f"--channel={theirs.fileno()}", f"--walls={walls}", f"--build={BUILD}"],
+            pass_fds=[theirs.fileno()],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+        theirs.close()
+        self.send(hello or hello_message())
+
+    def close(self) -> str:
+        """End the renderer; what it wrote to stderr."""
+        self.socket.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(10)
+        if self.process.stderr is None:
+            return ""
+        with self.process.stderr as stream:
+            return str(stream.read(), "utf-8", "replace")
+
+    def pump(self, seconds: float) -> None:
+        """Answer for a while."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            ready, _, _ = select.select([self.socket], [], [], left)
+            if ready and not self._read():
+                return
+
+    def wait_for(self, kind: type[M], timeout_s: float = 15.0) -> M:
+        """The next message of this kind that was not waited for before."""
+        end = time.monotonic() + timeout_s
+        while True:
+            for place in range(self._seen, len(self.said)):
+                message = self.said[place]
+                if isinstance(message, kind):
+                    self._seen = place + 1
+                    return message
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"no {kind.__name__}; said {[type(m).__name__ for m in self.said]}")
+            ready, _, _ = select.select([self.socket], [], [], left)
+            if ready and not self._read():
+                raise EOFError(f"the renderer ended with {self.process.poll()}")
+
+    def settle(self, timeout_s: float = 15.0) -> None:
+        """Wait until everything sent has been reduced."""
+        end = time.monotonic() + timeout_s
+        while self.acked < self.encoder.last_sequence:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("frames were not acknowledged")
+            ready, _, _ = select.select([self.socket], [], [], left)
+            if ready and not self._read():
+                raise EOFError(f"the renderer ended with {self.process.poll()}")
+
+    def _read(self) -> bool:
+        data = self.socket.recv(65536)
+        if not data:
+            return False
+        self.received(data)
+        return True
 
 
 def hello_message(**more: Any) -> dto.HostHello:

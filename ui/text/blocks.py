@@ -21,8 +21,8 @@ from ui.text.visible import Lines
 LINE_CHARS = 2_000
 """A physical line is taken in pieces of at most this."""
 PARAGRAPH_CHARS = 4_000
-CODE_LINES = 32
-CODE_CHARS = 3_000
+CODE_LINES = 24
+CODE_CHARS = 2_400
 TABLE_LINES = 30
 TABLE_CELLS = 24
 DEPTH = 8
@@ -96,31 +96,32 @@ _TASK = re.compile(r"\[([ xX])\][ \t]+")
 _PIPE = re.compile(r"(?<!\\)\|")
 
 
-def _indent(text: str) -> int:
-    columns = 0
+def _indent(text: str, at: int = 0) -> int:
+    """Columns of leading white space of `text`, which begins in column `at`."""
+    column = at
     for char in text:
         if char == " ":
-            columns += 1
+            column += 1
         elif char == "\t":
-            columns += 4 - columns % 4
+            column += 4 - column % 4
         else:
             break
-    return columns
+    return column - at
 
 
-def _strip(text: str, columns: int) -> str:
+def _strip(text: str, columns: int, at: int = 0) -> str:
     """`text` without up to `columns` of leading white space; a tab cut in two leaves spaces."""
-    seen = 0
+    column, end = at, at + columns
     for position, char in enumerate(text):
-        if seen >= columns:
-            return " " * (seen - columns) + text[position:]
+        if column >= end:
+            return " " * (column - end) + text[position:]
         if char == " ":
-            seen += 1
+            column += 1
         elif char == "\t":
-            seen += 4 - seen % 4
+            column += 4 - column % 4
         else:
             return text[position:]
-    return " " * max(0, seen - columns)
+    return " " * max(0, column - end)
 
 
 def _cut(text: str, most: int, window: int = 80) -> int:
@@ -398,11 +399,11 @@ class _Machine:
         if paragraph and (empty or (found[3] and int(found[3]) != 1)):
             return None
         width = len(found[0])
-        space = _indent(inner)
+        space = _indent(inner, width)
         padding = 1 if empty or space > 4 else space
         marker = "•" if found[2] else f"{int(found[3])}{found[4]}"
         opened = _Container(quote=False, offset=width + padding, marker=marker, empty=empty)
-        return opened, "" if empty else _strip(inner, padding)
+        return opened, "" if empty else _strip(inner, padding, width)
 
     def _indented(self, matched: int, rest: str) -> None:
         leaf = self.leaf

@@ -23,7 +23,14 @@ from runtime_host.drivers.native.formats import instructions_with
 from runtime_host.drivers.native.profile import DRIVER_ID
 from runtime_host.errors import AgentClosedError, AgentRuntimeError, AgentSessionRecoveryError
 from runtime_host.events import DriverEvent
-from runtime_host.loop.model_apis.pieces import ChatRequest, ModelFault
+from runtime_host.loop.model_apis.pieces import (
+    ChatRequest,
+    EndReason,
+    Finished,
+    ModelFault,
+    ReasoningPiece,
+    TextPiece,
+)
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
 from runtime_host.models.reasoning import ReasoningMap
@@ -35,6 +42,8 @@ if TYPE_CHECKING:
     from runtime_host.loop.model_apis.chat_completions import ChatCompletionsApi
 
 _STATE_VERSION = 1
+REPLY_CHARS = 8 * 1024 * 1024
+"""Most characters of text and reasoning in one reply: a server that never ends fills neither memory nor disk."""
 _WAITING_EVENTS = 1024
 """How far the server may run ahead of the pump; beyond it the connection itself holds the server back."""
 
@@ -306,6 +315,7 @@ class NativeRun:
             temperature=info.temperature if info else None,
             top_p=info.top_p if info else None,
         )
+        chars = 0
         async with self._connectors.use(connector.name) as access, aclosing(api.stream(access, request)) as pieces:
             async for piece in pieces:
                 if tools is not None and telling:
@@ -314,6 +324,11 @@ class NativeRun:
                     telling = ()
                 for event in self._reply.events(piece):
                     await self._publish(event)
+                if isinstance(piece, TextPiece | ReasoningPiece):
+                    chars += len(piece.text)
+                    if chars > REPLY_CHARS:
+                        list(self._reply.events(Finished(EndReason.LENGTH)))
+                        break
         for event in self._reply.closing_events():
             await self._publish(event)
 

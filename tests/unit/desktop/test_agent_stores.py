@@ -1,6 +1,7 @@
 """An agent's file is open while it is used, and closed soon after."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -101,3 +102,26 @@ def damage(path: Path) -> None:
     content = path.read_bytes()
     at = len(content) * 3 // 4 // 4096 * 4096
     path.write_bytes(content[:at] + b"\xa5" * 8192 + content[at + 8192 :])
+
+
+async def test_a_file_found_damaged_while_in_use_is_set_aside_and_the_next_use_works(
+    stores: AgentStores, tmp_path: Path
+) -> None:
+    store = await stores.open("assistant")
+    await store.transact(lambda tx: tx.put_fact("key", "x" * 100_000))
+    await until(lambda: stores.open_files() == 0)
+    path = paths.profile(tmp_path).agent_store("assistant")
+    spoil(path)
+    with pytest.raises(StorageDamagedError) as damaged:
+        await store.read(lambda tx: tx.fact("key"))
+    assert damaged.value.details["set_aside"]
+    await store.transact(lambda tx: tx.put_fact("key", "new"))
+    assert await store.read(lambda tx: tx.fact("key")) == "new"
+
+
+def spoil(path: Path) -> None:
+    """Overwrite everything behind the header of a database that nobody has open."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(os.urandom(size - 100))

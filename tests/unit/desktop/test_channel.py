@@ -4,87 +4,28 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from desktop import conversations, paths
+from desktop import conversations
 from desktop.app import Host
 from desktop.build import BUILD
 from desktop.channel import RendererChannel
-from desktop.isolation import WallPlan
 from desktop.terms import Terms
-from desktop.window import Window
-from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.policy import CHAT, Limits
-from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
+from tests.loopback.chat_server import ChatServer
 from tests.puppet import Puppet, until
+from tests.unit.desktop.seat import Seat, new_send
 from ui.wire import dto
 from ui.wire.framing import HEAD
 
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[ChatServer]:
-    async with ChatServer("ok") as running:
-        yield running
-
-
-@pytest.fixture
-async def host(tmp_path: Path, server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Host]:
-    monkeypatch.setenv("TEST_PROVIDER_SECRET", DEFAULT_KEY)
-    async with Host(paths.profile(tmp_path / "data")) as running:
-        await running.connectors.add(
-            Connector(
-                name="loopback",
-                vendor="openai-compatible",
-                base_url=server.base_url,
-                secret=SecretRef(kind="env", name="TEST_PROVIDER_SECRET"),
-                models=(server.model,),
-            )
-        )
-        yield running
-
-
-class Seat:
-    """A channel of the host and the puppet at its other end."""
-
-    def __init__(self, host: Host) -> None:
-        here, there = socket.socketpair()
-        window = Window(host.desk, None, lambda: None)
-        window.launch_plan = WallPlan([], bubblewrap=False, platform="offscreen", x11=False)
-        host.desk.window = window
-
-        def locked(message: dto.Locked) -> None:
-            window.locked = message
-
-        self.channel = RendererChannel(here, host.desk, build=BUILD, on_locked=locked)
-        window.channel = self.channel
-        self.puppet = Puppet(there, BUILD)
-        self.channel.start()
-
-    async def aclose(self) -> None:
-        await self.channel.aclose()
-        await self.puppet.aclose()
-
-
-@pytest.fixture
-async def seat(host: Host) -> AsyncIterator[Seat]:
-    sitting = Seat(host)
-    yield sitting
-    await sitting.aclose()
-
-
-async def send(puppet: Puppet, text: str, **changes: object) -> dto.Outcome:
-    command = dto.Send(
-        request=puppet.request(),
-        revision=puppet.binding.revision,
-        request_id="r" + os.urandom(6).hex(),
-        text=text,
-    )
-    return await puppet.ask(command)
+async def send(puppet: Puppet, text: str) -> dto.Outcome:
+    return await puppet.ask(new_send(puppet, text))
 
 
 async def until_ended(puppet: Puppet, state: str = "done", *, after: int = 0) -> dto.RunView:
@@ -125,9 +66,11 @@ async def test_a_message_is_answered_and_the_answer_streams_in(seat: Seat, serve
     assert [(item.kind, item.state) for item in items] == [("user", "complete"), ("reply", "complete")]
     assert items[0].text == "What is the capital of France?"
     assert items[1].text == server.reply
+    assert "tokens in" in items[1].detail
+    assert items[1].detail.endswith(" s")
     # It came in pieces, and the pieces make the whole.
     deltas = [m for m in puppet.told if isinstance(m, dto.ItemDelta)]
-    assert len(deltas) > 3
+    assert len(deltas) >= 2
     assert puppet.text_of(items[1].id) == server.reply
     assert puppet.binding.title == "What is the capital of France?"
 
@@ -369,6 +312,50 @@ async def test_a_failed_reply_says_why_and_can_be_asked_again(seat: Seat, server
     await until_ended(puppet, after=after)
 
 
+async def test_a_renderer_that_is_gone_before_the_hello_leaves_ends_the_channel(host: Host) -> None:
+    here, there = socket.socketpair()
+    there.close()
+    channel = RendererChannel(here, host.desk, build=BUILD)
+    channel.start()
+    await asyncio.wait_for(channel.settled.wait(), 5)
+    await asyncio.wait_for(channel.aclose(), 5)
+
+
+async def test_a_damaged_file_is_said_and_the_window_stays(host: Host, server: ChatServer) -> None:
+    first = Seat(host)
+    await first.puppet.lock()
+    await first.puppet.wait_for(dto.Selected)
+    await send(first.puppet, "hello " * 1_500)
+    await until_ended(first.puppet)
+    name = first.puppet.binding.conversation
+    await first.aclose()
+    for store in host.stores._stores.values():
+        await store.rest()
+    spoil(host.paths.agent_store("assistant"))
+    host.conversations._endings.clear()
+    second = Seat(host)
+    await second.puppet.lock()
+    selected = await second.puppet.wait_for(dto.Selected)
+    assert selected.conversation == name
+    assert selected.run is not None
+    assert selected.run.code == "STORAGE_DAMAGED"
+    assert "set aside" in selected.run.sentence
+    outcome = await second.puppet.ask(dto.NewConversation(request=second.puppet.request()))
+    assert outcome.status == "done"
+    assert (await send(second.puppet, "still works")).status == "done"
+    await until_ended(second.puppet)
+    assert not second.channel.closed.is_set()
+    await second.aclose()
+
+
+def spoil(path: Path) -> None:
+    """Overwrite everything behind the header of a database that nobody has open."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(os.urandom(size - 100))
+
+
 async def test_a_renderer_that_asks_without_end_is_not_read_on(seat: Seat, host: Host) -> None:
     """Questions that wait for the person (or a lock) are as bounded as the others."""
     puppet = seat.puppet
@@ -407,3 +394,35 @@ async def test_random_frames_end_the_channel_and_nothing_else(host: Host) -> Non
     await seat.puppet.lock()
     await seat.puppet.wait_for(dto.Selected)
     await seat.aclose()
+
+
+async def test_the_host_does_not_end_between_enter_and_the_reply(seat: Seat, host: Host, server: ChatServer) -> None:
+    """The window goes in the same moment as Enter: the message is accepted, so its reply is waited for."""
+    server.tokens_per_s = 50
+    server.tokens = 20
+    puppet = seat.puppet
+    await puppet.lock()
+    await puppet.wait_for(dto.Selected)
+    host.desk.window = None
+    await puppet.say(
+        dto.Send(request=puppet.request(), revision=puppet.binding.revision, request_id="last", text="last words")
+    )
+    await until(lambda: host.conversations.busy)
+    await seat.aclose()
+    host.end_when_idle()
+    assert not host.ended.is_set()
+    await run_on(host)
+    name = (await host.conversations.names())[0]
+    ending = await host.conversations.ending(name)
+    assert ending is not None
+    assert ending.state == "done"
+    assert sum(r.method == "POST" for r in server.requests) == 1
+
+
+async def run_on(host: Host) -> None:
+    """Serve without a window until the host ends by itself."""
+    leave = host.conversations.on_change(lambda conversation_id: host.end_when_idle_soon())
+    try:
+        await asyncio.wait_for(host.ended.wait(), 20)
+    finally:
+        leave()

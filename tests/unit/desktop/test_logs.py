@@ -1,6 +1,7 @@
 """Log lines are redacted, cut, private and bounded, tracebacks included."""
 
 import logging
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,3 +66,35 @@ def test_http_libraries_do_not_write_what_they_sent(folder: Path) -> None:
 def test_text_that_cannot_be_encoded_is_still_written(folder: Path) -> None:
     logging.getLogger("remuda.test").info("lone \ud800 surrogate")
     assert "lone" in written(folder)
+
+
+def test_what_comes_from_outside_neither_begins_a_line_nor_steers_a_terminal(folder: Path) -> None:
+    logging.getLogger("remuda.test").warning("build %s", "\x1b[2J\r\x9b31m\x85\u2028\u202eforged")
+    text = written(folder)
+    assert len(text.splitlines()) == 1
+    assert all(c.isprintable() or c == "\n" for c in text)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_no_log_is_better_than_one_that_waits_or_writes_elsewhere(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pipe in its place would wait for a reader for ever, a link would write into another file."""
+    other = tmp_path / "other"
+    other.write_text("precious", encoding="utf-8")
+    other.chmod(0o644)
+    place = tmp_path / "host.log"
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "link":
+        place.symlink_to(other)
+    else:
+        place.mkdir()
+    handler = logs.start(tmp_path, lambda text: text.replace(KEY, "[redacted]"))
+    for _ in range(3):
+        logging.getLogger("remuda.test").warning("a key %s", KEY)
+    logs.stop(handler)
+    assert other.read_text("utf-8") == "precious"
+    assert stat.S_IMODE(other.stat().st_mode) == 0o644
+    # Said once, and never by printing the line as it was before it was masked.
+    assert capsys.readouterr().err == "remuda: the log cannot be written\n"

@@ -72,3 +72,31 @@ def test_one_host_a_profile_and_a_dead_one_does_not_block(tmp_path: Path) -> Non
     assert again is not None
     again.release()
     assert stat.S_IMODE((tmp_path / "host.lock").stat().st_mode) == 0o600
+
+
+def test_a_lock_file_that_is_a_link_changes_nothing_behind_it(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("precious", encoding="utf-8")
+    other.chmod(0o644)
+    (tmp_path / "host.lock").symlink_to(other)
+    with pytest.raises(OSError, match=r"host\.lock"):
+        host_lock.acquire(tmp_path / "host.lock")
+    assert stat.S_IMODE(other.stat().st_mode) == 0o644
+
+
+def test_a_file_in_place_of_a_folder_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("mine", encoding="utf-8")
+    (tmp_path / "data").chmod(0o644)
+    with pytest.raises(NotADirectoryError):
+        paths.private_dir(tmp_path / "data")
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o644
+
+
+@pytest.mark.needs("root")
+def test_a_folder_of_another_user_is_no_private_folder(tmp_path: Path) -> None:
+    """In a shared temporary folder another user may have made it first, to own the socket in it."""
+    squatted = tmp_path / "squatted"
+    squatted.mkdir(mode=0o700)
+    os.chown(squatted, 65534, 65534)
+    with pytest.raises(PermissionError):
+        paths.private_dir(squatted)

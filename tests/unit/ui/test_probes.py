@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -97,6 +98,41 @@ def test_decoys_notice_that_they_were_reached(standing: Decoys) -> None:
     while standing.touched != expected and time.monotonic() < deadline:
         time.sleep(0.01)
     assert standing.touched == expected
+
+
+AS_ANOTHER_USER = """
+import ctypes, os, socket, sys
+secret, scratch, unix_path, keyctl, serial = sys.argv[1:]
+print(open(secret, "rb").read() == b"REMUDA-DECOY-SECRET-")
+os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT, 0o600))
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(unix_path)
+    print(connection.recv(64) == b"remuda-decoy")
+content = ctypes.create_string_buffer(64)
+print(int(serial) == 0 or ctypes.CDLL(None).syscall(int(keyctl), 11, int(serial), content, 64) > 0)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.needs("root", "system-python")
+def test_another_user_reaches_decoys_put_up_for_them_and_no_one_else_does(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    with decoys(closed, reader=lockdown.UNPRIVILEGED_ID, window=False) as made:
+        targets = (made.secret_file, made.scratch_file, made.unix_path)
+        words = [*targets, str(probes._numbers().keyctl), str(made.key_serial)]
+        command = ["/usr/bin/python3", "-I", "-c", AS_ANOTHER_USER, *words]
+
+        def run_as(uid: int) -> "subprocess.CompletedProcess[str]":
+            return subprocess.run(
+                command, user=uid, group=uid, extra_groups=[], cwd="/", capture_output=True, text=True, timeout=30
+            )
+
+        done = run_as(lockdown.UNPRIVILEGED_ID)
+        assert (done.stdout.split(), done.stderr) == (["True"] * 3, "")
+        assert {"socket file", "write a file of the host"} <= made.touched
+        assert "PermissionError" in run_as(61_234).stderr
+    assert not any(os.path.exists(path) for path in targets)
 
 
 def test_decoys_leave_nothing(tmp_path: Path) -> None:
