@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from runtime_host.connectors.base import Connector, ConnectorRegistry, SecretRef
 from runtime_host.definitions import ReasoningConfig
 from runtime_host.drivers.native import NativeDriver
-from runtime_host.errors import AgentDriverConfigurationError
+from runtime_host.errors import AgentConfigurationChangedError, AgentDriverConfigurationError
 from runtime_host.results import AgentResult
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.session import Session
@@ -26,7 +27,12 @@ __all__ = ["chat_server"]
 
 @asynccontextmanager
 async def session_on(server: ChatServer, folder: Path) -> AsyncIterator[Session]:
-    registry = registry_for(server.base_url)
+    async with runtime_on(registry_for(server.base_url), folder) as runtime:
+        yield await runtime.create_agent(DEFINITION).open_session(options_for())
+
+
+@asynccontextmanager
+async def runtime_on(registry: ConnectorRegistry, folder: Path) -> AsyncIterator[AgentRuntime]:
     store = await open_agent_store(folder / "agent.sqlite3", profile="personal", agent=DEFINITION.id)
 
     async def storage(_: str) -> AgentStore:
@@ -36,7 +42,7 @@ async def session_on(server: ChatServer, folder: Path) -> AsyncIterator[Session]
     backend = LocalBackend(drivers=[driver], storage=storage, connectors=registry)
     try:
         async with AgentRuntime(backend) as runtime:
-            yield await runtime.create_agent(DEFINITION).open_session(options_for())
+            yield runtime
     finally:
         await store.close()
 
@@ -54,6 +60,52 @@ async def published(session: Session, text: str) -> tuple[str, AgentResult]:
     assert events[0].type == "run.started"
     assert events[-1].type == "run.finished"
     return json.dumps([event.model_dump(mode="json") for event in events]), result
+
+
+async def test_a_session_goes_on_with_another_key_and_not_with_another_server(
+    chat_server: ChatServer, tmp_path: Path
+) -> None:
+    """What was said was meant for one server; a new key of the same account changes nothing."""
+    context = options_for().context
+    async with runtime_on(registry_for(chat_server.base_url), tmp_path) as runtime:
+        session = await runtime.create_agent(DEFINITION).open_session(options_for())
+        await published(session, "Hello")
+        reference = session.reference()
+        await session.detach()
+    chat_server.key = "sk-another-key-9876543210"
+    async with runtime_on(registry_for(chat_server.base_url, chat_server.key), tmp_path) as runtime:
+        session = await runtime.resume_session(reference, context=context)
+        _, result = await published(session, "And now?")
+        assert result.status == "completed"
+        await session.detach()
+    async with ChatServer("ok") as other:
+        async with runtime_on(registry_for(other.base_url), tmp_path) as runtime:
+            with pytest.raises(AgentConfigurationChangedError, match="another server"):
+                await runtime.resume_session(reference, context=context)
+        assert other.requests == []
+
+
+async def test_a_connector_that_moves_under_an_open_session_sends_nothing(
+    chat_server: ChatServer, tmp_path: Path
+) -> None:
+    async with ChatServer("ok") as other:
+        places = {"server": chat_server.base_url}
+        registry = ConnectorRegistry(
+            lambda name: Connector(name=name, vendor="openai-compatible", base_url=places[name]), no_key
+        )
+        chat_server.key = None
+        async with runtime_on(registry, tmp_path) as runtime:
+            session = await runtime.create_agent(DEFINITION).open_session(options_for())
+            await published(session, "Hello")
+            places["server"] = other.base_url
+            _, result = await published(session, "And now?")
+        assert result.error is not None
+        assert result.error.code == "AGENT_CONFIGURATION_CHANGED"
+        assert other.requests == []
+
+
+async def no_key(_: SecretRef) -> str:
+    raise AssertionError("this connector has no key")
 
 
 async def test_a_conversation_of_several_turns(chat_server: ChatServer, tmp_path: Path) -> None:

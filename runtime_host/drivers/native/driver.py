@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from runtime_host.canonical import digest
 from runtime_host.capabilities import DriverInspection
 from runtime_host.connectors.base import Connector, ConnectorRegistry
 from runtime_host.definitions import AgentDefinition, SessionOptions
@@ -21,7 +22,12 @@ from runtime_host.drivers.base import SessionOpening, Turn
 from runtime_host.drivers.native import mapping, profile
 from runtime_host.drivers.native.formats import instructions_with
 from runtime_host.drivers.native.profile import DRIVER_ID
-from runtime_host.errors import AgentClosedError, AgentRuntimeError, AgentSessionRecoveryError
+from runtime_host.errors import (
+    AgentClosedError,
+    AgentConfigurationChangedError,
+    AgentRuntimeError,
+    AgentSessionRecoveryError,
+)
 from runtime_host.events import DriverEvent
 from runtime_host.loop.model_apis.pieces import (
     ChatRequest,
@@ -110,7 +116,10 @@ class NativeDriver:
                 "Its messages can still be read.",
                 session_id=opening.session_id,
             )
-        return NativeSession(self, self._connectors, opening)
+        endpoint = _endpoint(self._connectors.connector(opening.options.execution.connector))
+        if opening.state is not None and opening.state.get("endpoint", endpoint) != endpoint:
+            raise _moved(opening.options.execution.connector)
+        return NativeSession(self, self._connectors, opening, endpoint)
 
     async def aclose(self) -> None:
         self._closed = True
@@ -136,11 +145,26 @@ class NativeDriver:
         return api
 
 
+def _endpoint(connector: Connector) -> str:
+    """Which server a connector leads to; the same for another key, another for another address."""
+    return digest([connector.vendor, connector.base_url])
+
+
+def _moved(name: str) -> AgentConfigurationChangedError:
+    return AgentConfigurationChangedError(
+        f"The connector {name} leads to another server than when this session began, and what was said here was "
+        "not meant for it. Nothing was sent. Begin a new session to use the other server."
+    )
+
+
 class NativeSession:
     """One conversation. Holds nothing but its options: each turn reads the transcript anew."""
 
-    def __init__(self, driver: NativeDriver, connectors: ConnectorRegistry, opening: SessionOpening) -> None:
+    def __init__(
+        self, driver: NativeDriver, connectors: ConnectorRegistry, opening: SessionOpening, endpoint: str
+    ) -> None:
         self._driver = driver
+        self._endpoint = endpoint
         self._connectors = connectors
         self._opening = opening
         self._runs: set[NativeRun] = set()
@@ -151,10 +175,13 @@ class NativeSession:
 
         Raises:
             AgentDriverConfigurationError: model or reasoning of this turn are refused; nothing was sent.
+            AgentConfigurationChangedError: the connector leads to another address now; nothing was sent.
         """
         if self._closed:
             raise AgentClosedError("This session is closed.")
         connector = self._connectors.connector(self._opening.options.execution.connector)
+        if _endpoint(connector) != self._endpoint:
+            raise _moved(connector.name)
         profile.check_model(connector, turn.model)
         self._driver.efforts.check(turn.model, turn.reasoning)
         run = NativeRun(self._driver, self._connectors, connector, self._opening.definition, turn, self._runs.discard)
@@ -162,7 +189,7 @@ class NativeSession:
         return run
 
     def state(self) -> dict[str, Any]:
-        return {"version": _STATE_VERSION}
+        return {"version": _STATE_VERSION, "endpoint": self._endpoint}
 
     async def close(self) -> None:
         self._closed = True
