@@ -9,7 +9,6 @@ import functools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -460,10 +459,3 @@ def app(home: Home, display: Display) -> Iterator[App]:
         for process in tree:
             if alive(process):
                 os.kill(process.pid, signal.SIGKILL)
-
-
-def connection(path: Path) -> socket.socket:
-    """A bare connection to a socket."""
-    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    peer.connect(str(path))
-    return peer
