@@ -5,6 +5,7 @@ changes reach the models. Must not decide what is shown (`ui.store`) or how (QML
 models are brought up to date at most once a frame; there is no timer while nothing is due.
 """
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -155,7 +156,10 @@ class Bridge(QObject):
             probes, store.probes = store.probes, None
             self.probesWanted.emit(probes)
         if store.raised is not None:
-            store.raised = None
+            token, store.raised = store.raised, None
+            if token:
+                # What lets a Wayland compositor bring the window to the front; read by Qt when it asks.
+                os.environ["XDG_ACTIVATION_TOKEN"] = token
             self.asked.emit("raise")
         if store.hello is not None and not store.listing.known and not self._listing_asked:
             self._want_conversations(0, LISTING_ROWS)
@@ -237,7 +241,9 @@ class Bridge(QObject):
     def typing(self, text: str) -> None:
         """The composer's text changed by hand."""
         self._store.typing(whole_characters(text))
-        self._draft.start()
+        if not self._draft.isActive():
+            # Not started anew by each key: who types without a pause would have nothing kept.
+            self._draft.start()
         if self._store.changed:
             self.settle()
 

@@ -129,6 +129,19 @@ def test_the_draft_is_kept_after_typing_stops(bench: Bench) -> None:
     assert not bench.host.take(dto.Draft), "said once"
 
 
+def test_who_types_without_a_pause_has_a_draft_all_the_same(bench: Bench) -> None:
+    bench.select()
+    end = time.monotonic() + 5
+    typed = ""
+    while not (drafts := bench.host.take(dto.Draft)):
+        assert time.monotonic() < end, "nothing was kept while typing went on"
+        bench.type("a")
+        typed += "a"
+        pause = time.monotonic() + 0.05
+        bench.spin(lambda until=pause: time.monotonic() > until)  # type: ignore[misc]
+    assert typed.startswith(drafts[0].text)
+
+
 def test_the_draft_is_kept_before_another_conversation_is_asked_for(bench: Bench) -> None:
     bench.host.rows = [
         dto.ConversationRow(id=f"c{n}", title=f"T{n}", subtitle="", updated_ms=n, state="done") for n in (2, 1)
