@@ -182,7 +182,8 @@ class Transcript:
             return "none"
         if block.kind == "heading":
             return "section"
-        if block.depth and (block.tight or block.marker):
+        before = entry.lines[offset - 1].row
+        if block.depth and (block.tight or block.marker) and before is not None and before.depth:
             return "tight"
         return "block"
 

@@ -258,6 +258,13 @@ def test_a_code_block_of_many_rows_is_copied_whole() -> None:
     assert transcript.code_at(rows[-1]) == "other"
 
 
+def test_a_list_has_air_above_it_and_little_between_its_entries() -> None:
+    transcript, _ = started(1)
+    transcript.put(0, (item(0, "```\ncode\n```\n\n1. one\n2. two\n\nAfterwards."),), 1)
+    air = [transcript.space_above(row) for row in range(transcript.row_count)]
+    assert air[1:4] == ["block", "tight", "block"]
+
+
 def test_another_conversation_leaves_nothing_of_the_last() -> None:
     transcript, mirror = started(3)
     transcript.put(0, (item(0), item(1), item(2)), 3)
