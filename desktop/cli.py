@@ -8,6 +8,7 @@ does not answer.
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -124,8 +125,18 @@ def _error(error: dict[str, Any], as_json: bool) -> None:
         print(f"remuda: {_plain(error['message'])}", file=sys.stderr)
 
 
+# C1 controls, marks and overrides of direction, line separators, lone surrogates; JSON itself escapes C0.
+_STEERS_A_TERMINAL = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON that can be read as it is, and in which what would steer a terminal is written as an escape."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _STEERS_A_TERMINAL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def _print_json(value: dict[str, Any]) -> None:
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    print(json_text(value), flush=True)
 
 
 # ------------------------------------------------------------------- giving orders
@@ -147,7 +158,12 @@ async def _give(profile: paths.ProfilePaths, command: str, arguments: dict[str, 
         loop.add_signal_handler(number, stop.set)
     deadline = time.monotonic() + 5.0
     while True:
-        lock = host_lock.acquire(profile.lock)
+        try:
+            lock = host_lock.acquire(profile.lock)
+        except OSError as fault:
+            message = f"The data folder cannot be used: {fault}. Nothing was changed."
+            show({"error": {"code": "DATA_FOLDER_UNUSABLE", "message": message}})
+            return FAILED
         if lock is not None:
             try:
                 return await _as_host(profile, command, arguments, show, stop, recover)
@@ -502,7 +518,7 @@ def export(
 
     code = _order("export", {"session": session}, show)
     if code == COMPLETED:
-        text = json.dumps(whole, ensure_ascii=False, indent=2) if format == "json" else _in_markdown(whole)
+        text = json_text(whole, indent=2) if format == "json" else _in_markdown(whole)
         print(_plain(text) if sys.stdout.isatty() else text)
     return code
 
@@ -766,7 +782,11 @@ def _report_in_words(report: dict[str, Any]) -> str:
 
 
 def _host_runs(profile: paths.ProfilePaths) -> bool:
-    lock = host_lock.acquire(profile.lock)
+    try:
+        lock = host_lock.acquire(profile.lock)
+    except OSError:
+        # No host can hold what is no lock; the self-test needs none.
+        return False
     if lock is None:
         return True
     lock.release()

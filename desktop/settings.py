@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from desktop.profile_store import ProfileStore
 from ui.wire.dto import Theme
 
-_Name = Literal["theme", "picture_word", "profile_uuid", "require_walls", "welcomed"]
+_Name = Literal["theme", "picture_word", "profile_uuid", "welcomed"]
 _NAMES: tuple[_Name, ...] = get_args(_Name)
 
 
@@ -22,7 +22,6 @@ class Settings:
         self.theme: Theme = "system"
         self.picture_word: str | None = None
         self.profile_uuid = ""
-        self.require_walls = False
         self.welcomed = False
 
     async def load(self) -> None:
@@ -32,7 +31,6 @@ class Settings:
             self.theme = values["theme"]
         if isinstance(values["picture_word"], str):
             self.picture_word = values["picture_word"]
-        self.require_walls = values["require_walls"] is True
         self.welcomed = values["welcomed"] is True
         if isinstance(values["profile_uuid"], str) and values["profile_uuid"]:
             self.profile_uuid = values["profile_uuid"]
@@ -53,11 +51,6 @@ class Settings:
         if not self.welcomed:
             self.welcomed = True
             await self._put("welcomed", True)
-
-    async def set_require_walls(self, required: bool) -> None:
-        """Whether a window without walls is refused instead of shown with a banner."""
-        self.require_walls = required
-        await self._put("require_walls", required)
 
     async def _put(self, name: _Name, value: object) -> None:
         await self._store.transact(lambda tx: tx.put_setting(name, value))

@@ -171,6 +171,16 @@ def test_each_fault_of_a_server_has_its_words_and_its_code(place: Home, server: 
         assert len(asked(server)) == len(FAULTS) + 2
 
 
+@pytest.mark.parametrize("words", [("sessions",), ("sessions", "--json"), ("run", "hello")])
+def test_a_lock_that_is_no_file_is_said_and_not_traced(place: Home, words: tuple[str, ...]) -> None:
+    place.profile.lock.unlink(missing_ok=True)
+    place.profile.lock.mkdir()
+    done = place.run(*words)
+    assert done.returncode == 1
+    assert "data folder cannot be used" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_what_a_model_says_does_not_steer_the_terminal(place: Home, server: ChatServer) -> None:
     server.reply = "\x1b]0;owned\x07\x1b[31mred\x1b[0m \x9b2J \u202eback\r over\ttab"
     spoken = place.run("run", "\x1b[2Jtitle")
