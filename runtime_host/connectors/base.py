@@ -9,16 +9,31 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, Self
+from typing import Final, Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from runtime_host.connectors.base_url import checked_base_url
 from runtime_host.errors import AgentRuntimeError, ConnectorError
 from runtime_host.models import BUILTIN_MODELS
+from runtime_host.models.facts import ModelFacts
 from runtime_host.redaction import SHORTEST_SECRET_CHARS, Redactor
 
-Vendor = Literal["openai-compatible", "builtin"]
+Vendor = Literal["openai", "anthropic", "openai-compatible", "builtin"]
+Api = Literal["responses", "messages", "chat-completions"]
+
+DEFAULT_BASE_URLS: Final[dict[Vendor, str]] = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+}
+"""Where a vendor's own API is, for connectors that name no other address."""
+
+_API_OF: Final[dict[Vendor, Api]] = {
+    "openai": "responses",
+    "anthropic": "messages",
+    "openai-compatible": "chat-completions",
+    "builtin": "chat-completions",
+}
 
 
 class SecretRef(BaseModel):
@@ -41,8 +56,12 @@ class Connector(BaseModel):
     """A server and the key for it.
 
     Attributes:
+        vendor: whose API it speaks, which need not be who runs it.
+        base_url: where its API begins; left out it is the vendor's own (`DEFAULT_BASE_URLS`).
         secret: None for a server that wants no key.
         models: models to offer; more may be asked for by name.
+        default_model: what a new conversation takes; empty for the first of `models`.
+        facts: what the server said of its models when it was asked last.
 
     Raises:
         ConnectorError: ``CONNECTOR_URL_REFUSED`` for an address no key may go to, ``CONNECTOR_KEY_BOUND``
@@ -56,6 +75,13 @@ class Connector(BaseModel):
     base_url: str = ""
     secret: SecretRef | None = None
     models: tuple[str, ...] = ()
+    default_model: str = Field(default="", max_length=512)
+    facts: tuple[ModelFacts, ...] = ()
+
+    @property
+    def api(self) -> Api:
+        """The interface that requests to this server are written for."""
+        return _API_OF[self.vendor]
 
     @field_validator("base_url", mode="before")
     @classmethod
@@ -70,7 +96,10 @@ class Connector(BaseModel):
                     "The built-in model has neither address nor key of its own.", code="CONNECTOR_CONFIGURATION"
                 )
             return self
-        base_url = checked_base_url(self.base_url)
+        base_url = checked_base_url(self.base_url or DEFAULT_BASE_URLS.get(self.vendor, ""))
+        if self.vendor == "anthropic":
+            # Its paths begin with /v1 themselves, but an address that ends so is what people paste.
+            base_url = base_url.removesuffix("/v1")
         object.__setattr__(self, "base_url", base_url)
         if self.secret is not None and self.secret.base_url is None:
             object.__setattr__(self, "secret", self.secret.model_copy(update={"base_url": base_url}))
@@ -99,6 +128,36 @@ class Connector(BaseModel):
 
 BUILTIN_CONNECTOR = Connector(name="builtin", vendor="builtin", models=tuple(BUILTIN_MODELS))
 """The model the program brings along: no key, no network."""
+
+
+class ConnectorTest(NamedTuple):
+    """What came of trying a connector.
+
+    Attributes:
+        status: `wrong-key`, the server refused the key; `no-entitlement`, it knows the key but does not let it do
+            this, or wants to be paid first; `wrong-model`, it has no such model; `unreachable`, no server answers;
+            `tls`, its certificate proves nothing; `proxy`, the proxy on the way does not let through; `limited`, it
+            asks to come back later; `failed`, anything else of the server; `key-store`, the key could not be had.
+        code: the same for programs, finer.
+        sentence: for the person: what happened and what to do.
+        models_seen: how many models the server listed; None when it was not asked or listed none.
+    """
+
+    status: Literal[
+        "ok",
+        "wrong-key",
+        "no-entitlement",
+        "wrong-model",
+        "unreachable",
+        "tls",
+        "proxy",
+        "limited",
+        "failed",
+        "key-store",
+    ]
+    code: str
+    sentence: str
+    models_seen: int | None = None
 
 
 class Endpoint(Protocol):
@@ -249,10 +308,13 @@ class ConnectorRegistry:
 
 __all__ = [
     "BUILTIN_CONNECTOR",
+    "DEFAULT_BASE_URLS",
     "Access",
+    "Api",
     "BuiltinSource",
     "Connector",
     "ConnectorRegistry",
+    "ConnectorTest",
     "Endpoint",
     "SecretRef",
     "Vendor",

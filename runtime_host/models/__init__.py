@@ -16,7 +16,6 @@ class ModelInfo(NamedTuple):
         reasons: whether it has a reasoning mode that can be asked for.
         tiny: good for a first look, useless as an agent; the picker says so.
         temperature, top_p: what its makers recommend; None leaves it to the server.
-        declared: the person says so; nobody here has verified it.
     """
 
     id: str
@@ -28,7 +27,6 @@ class ModelInfo(NamedTuple):
     tiny: bool = False
     temperature: float | None = None
     top_p: float | None = None
-    declared: bool = False
 
 
 SMOLLM2 = ModelInfo(

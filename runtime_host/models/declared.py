@@ -4,9 +4,14 @@ Owns the reading of that file. Must not know where it lies or who uses it. Invar
 is refused as a whole and in words, never half used; everything it says is marked as declared.
 
     [models."my-model"]
-    context_tokens = 32768        # all but the name may be left out
+    label = "My model"            # all but the name may be left out
+    context_tokens = 32768
     max_output_tokens = 4096
-    images = true
+    images = true                 # whether it takes images
+    tools = true                  # whether it can call tools
+    price_input_usd = 0.5         # for a million tokens
+    price_output_usd = 1.5
+    price_cached_usd = 0.05
     reasons = true
     efforts = ["low", "high"]     # for native.agent
     codex_efforts = ["low"]       # for openai.codex.sdk
@@ -17,25 +22,41 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 
 from runtime_host.definitions import Effort
 from runtime_host.errors import AgentDriverConfigurationError
-from runtime_host.frozen import Flag, Frozen, NonBlank, PositiveInteger, configuration_error
-from runtime_host.models import ModelInfo
+from runtime_host.frozen import Flag, Frozen, NonBlank, configuration_error
+from runtime_host.models.facts import MODEL_CHARS, MOST_TOKENS, MOST_USD, ModelFacts
 from runtime_host.models.reasoning import Harness, ReasoningEntry
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 SOURCE: Final = "models.toml"
 
 
+def _number(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise ValueError("this is no number")
+    return value
+
+
+_Name = Annotated[NonBlank, StringConstraints(max_length=MODEL_CHARS)]
+_Tokens = Annotated[int, Field(strict=True, gt=0, le=MOST_TOKENS)]
+# Strict would refuse 1 for 1.0; what is no number is refused all the same.
+_Usd = Annotated[float, Field(ge=0, le=MOST_USD), BeforeValidator(_number)]
+
+
 class _Model(Frozen):
     called: ClassVar[str] = SOURCE
 
-    label: NonBlank | None = None
-    context_tokens: PositiveInteger | None = None
-    max_output_tokens: PositiveInteger | None = None
-    images: Flag = False
+    label: _Name | None = None
+    context_tokens: _Tokens | None = None
+    max_output_tokens: _Tokens | None = None
+    images: Flag | None = None
+    tools: Flag | None = None
+    price_input_usd: _Usd | None = None
+    price_output_usd: _Usd | None = None
+    price_cached_usd: _Usd | None = None
     reasons: Flag | None = None
     efforts: tuple[Effort, ...] | None = None
     codex_efforts: Annotated[tuple[Effort, ...], Field(min_length=1)] | None = None
@@ -45,18 +66,18 @@ class _Model(Frozen):
 class _File(Frozen):
     called: ClassVar[str] = SOURCE
 
-    models: dict[NonBlank, _Model] = Field(default_factory=dict)
+    models: dict[_Name, _Model] = Field(default_factory=dict)
 
 
 class DeclaredModels(NamedTuple):
     """What a person says of models.
 
     Attributes:
-        infos: facts by model, each marked as declared.
+        facts: by model, each marked as declared.
         not_reasoning: models said to have no reasoning.
     """
 
-    infos: dict[str, ModelInfo]
+    facts: dict[str, ModelFacts]
     reasoning: dict[Harness, dict[str, ReasoningEntry]]
     not_reasoning: frozenset[str]
 
@@ -103,7 +124,7 @@ def parse_models_toml(content: bytes) -> DeclaredModels:
                 f"{SOURCE} says of {model} that it does not reason, and how it does.", details={"field": model}
             )
     return DeclaredModels(
-        infos={model: _info(model, said) for model, said in file.models.items()},
+        facts={model: _facts(model, said) for model, said in file.models.items()},
         reasoning={
             "native.agent": {
                 model: ReasoningEntry(
@@ -125,14 +146,17 @@ def parse_models_toml(content: bytes) -> DeclaredModels:
     )
 
 
-def _info(model: str, said: _Model) -> ModelInfo:
-    reasons = said.reasons if said.reasons is not None else bool(said.efforts or said.codex_efforts)
-    return ModelInfo(
-        id=model,
-        label=said.label or model,
+def _facts(model: str, said: _Model) -> ModelFacts:
+    return ModelFacts(
+        model=model,
         context_tokens=said.context_tokens,
-        max_output_tokens=said.max_output_tokens,
-        reasons=reasons,
+        output_tokens=said.max_output_tokens,
+        efforts=() if said.reasons is False else said.efforts,
         images=said.images,
-        declared=True,
+        tools=said.tools,
+        price_input_usd=said.price_input_usd,
+        price_output_usd=said.price_output_usd,
+        price_cached_usd=said.price_cached_usd,
+        display_name=said.label or "",
+        origin="declared",
     )

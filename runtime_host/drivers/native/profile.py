@@ -104,11 +104,11 @@ def inspection(
         if definition.tools
         else "native.agent: the model is offered no tool"
     )
-    prerequisites = {
-        "builtin": ("The built-in model starts on first use.",),
-        "openai-compatible": (f"{connector.base_url} can be reached.",)
-        + (() if connector.secret is None else (f"The key of {connector.name} can be read and is accepted.",)),
-    }
+    prerequisites: tuple[str, ...] = ("The built-in model starts on first use.",)
+    if connector.vendor != "builtin":
+        prerequisites = (f"{connector.base_url} can be reached.",)
+        if connector.secret is not None:
+            prerequisites += (f"The key of {connector.name} can be read and is accepted.",)
     return DriverInspection(
         driver_id=DRIVER_ID,
         capabilities=capabilities,
@@ -119,7 +119,7 @@ def inspection(
             "provider_web_search": "native.agent: it is not asked for",
             "approvals": nothing_offered,
         },
-        prerequisites=prerequisites[connector.vendor],
+        prerequisites=prerequisites,
         native_tool_names={name: name for name in definition.tools},
     )
 

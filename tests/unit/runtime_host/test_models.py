@@ -128,9 +128,11 @@ codex_efforts = ["max"]
 
 def test_what_the_person_declares_is_taken_and_marked() -> None:
     said = parse_models_toml(FILE)
-    info = said.infos["my-model"]
-    assert (info.context_tokens, info.images, info.reasons, info.declared) == (32768, True, True, True)
-    assert said.infos["plain.model"].context_tokens is None, "what was not said stays unknown"
+    facts = said.facts["my-model"]
+    assert (facts.context_tokens, facts.images, facts.efforts) == (32768, True, ("low", "high"))
+    assert facts.origin == "declared"
+    plain = said.facts["plain.model"]
+    assert (plain.context_tokens, plain.images, plain.efforts) == (None, None, ()), "what was not said stays unknown"
     native = ReasoningMap("native.agent", declared=said.reasoning["native.agent"], not_reasoning=said.not_reasoning)
     native.check("my-model", effort("high"))
     native.check("my-model", ReasoningConfig(enabled=False))
@@ -151,7 +153,7 @@ async def test_an_inspection_tells_declared_from_verified() -> None:
     assert (found["my-model"]["origin"], found["my-model"]["source"]) == ("declared", "models.toml")
     assert found["gpt-6-sol"]["origin"] == "verified"
     assert found["unheard-of"] == {}
-    assert NOTHING_DECLARED.infos == {}
+    assert NOTHING_DECLARED.facts == {}
     async with driver_for(registry_for(HOME)) as plain:
         with pytest.raises(AgentDriverConfigurationError):
             await plain.inspect(DEFINITION, options_for(model="my-model", reasoning=effort("high")))
