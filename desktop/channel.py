@@ -360,8 +360,10 @@ class RendererChannel:
         text = ""
         if isinstance(command, dto.Send):
             text = self._take_spool(command.text, command.pieces)
-        for id_field in ("conversation", "choice", "connector"):
+        for id_field in ("conversation", "choice", "connector", "target", "found", "agent", "progress"):
             name = getattr(command, id_field, None)
+            if isinstance(command, dto.Propose) and command.action == "add-connector" and name in dto.CONNECTOR_KINDS:
+                continue  # a word of the wire, not an id
             if name is not None and self.authority.check_id(name) == "stale":
                 self._answer(_stale(request))
                 return
@@ -378,7 +380,7 @@ class RendererChannel:
             await self._select(None)
             self._answer(dto.Outcome(request=request, status="done"))
             return
-        if isinstance(command, (dto.Stop, dto.Delete, dto.AddConnector, dto.RemoveConnector, dto.SelfTest)):
+        if isinstance(command, (dto.Stop, dto.Delete, dto.Propose, dto.SelfTest)):
             # These wait for a confirmation or an end; what the person does meanwhile must not wait for them.
             task = self._loop.create_task(self._answer_later(command, request))
             task.add_done_callback(self._long_ended)

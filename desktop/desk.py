@@ -38,7 +38,6 @@ ENTER_NOWHERE = "Choose a model first"
 
 PROBES_S = 60.0
 """How long a renderer may take over a self-test."""
-MOST_CHOICES = 512
 CHOICES_BYTES = 192 * 1024
 """What of the offer is sent: names are a server's, so their sum has no bound of its own, and a frame has."""
 PIECES_A_TURN = 16
@@ -65,8 +64,7 @@ class WindowDesk:
             dto.Stop: self._stop,
             dto.Detach: self._detach,
             dto.Delete: self._delete,
-            dto.AddConnector: self._add_connector,
-            dto.RemoveConnector: self._remove_connector,
+            dto.Propose: self._propose,
             dto.SetTheme: self._set_theme,
             dto.SelfTest: self._self_test,
         }
@@ -237,7 +235,8 @@ class WindowDesk:
         await self._host.conversations.keep_draft(conversation_id, text)
 
     def choices(self) -> dto.Choices:
-        return dto.Choices(choices=_fitting(_choice(choice) for choice in self._host.choices()))
+        offered = _fitting(_choice(choice) for choice in self._host.choices())
+        return dto.Choices(choices=offered, total=len(offered))
 
     def connectors(self) -> dto.Connectors:
         return dto.Connectors(
@@ -296,7 +295,14 @@ class WindowDesk:
         authority.select(None)
         return _done(command.request)
 
-    async def _add_connector(self, command: dto.AddConnector, text: str, authority: ChannelAuthority) -> dto.Outcome:
+    async def _propose(self, command: dto.Propose, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        if command.action == "add-connector":
+            return await self._add_connector(command)
+        if command.action == "remove-connector":
+            return await self._remove_connector(command)
+        raise AgentRuntimeError("Remuda does not know this command.", code="COMMAND_UNKNOWN")
+
+    async def _add_connector(self, command: dto.Propose) -> dto.Outcome:
         if await enter_connector(self._host) is None:
             return dto.Outcome(request=command.request, status="refused", code="NOT_DONE", text="")
         await self._host.settings.set_welcomed()
@@ -379,10 +385,8 @@ class WindowDesk:
         self.conversation_deleted(name)
         return dto.Outcome(request=command.request, status="done")
 
-    async def _remove_connector(
-        self, command: dto.RemoveConnector, text: str, authority: ChannelAuthority
-    ) -> dto.Outcome:
-        found = next((c for c in self._host.connectors if connector_id(c.name) == command.connector), None)
+    async def _remove_connector(self, command: dto.Propose) -> dto.Outcome:
+        found = next((c for c in self._host.connectors if connector_id(c.name) == command.target), None)
         if found is None:
             return dto.Outcome(request=command.request, status="stale", code="STALE", text="It is gone already.")
         confirmed = await (await self._host.trusted()).confirm(
@@ -459,7 +463,7 @@ def _fitting(choices: Iterable[dto.Choice]) -> tuple[dto.Choice, ...]:
     size_bytes = 0
     for choice in choices:
         size_bytes += len(msgspec.json.encode(choice))
-        if len(fitting) == MOST_CHOICES or size_bytes > CHOICES_BYTES:
+        if len(fitting) == dto.MOST_CHOICES or size_bytes > CHOICES_BYTES:
             break
         fitting.append(choice)
     return tuple(fitting)

@@ -366,11 +366,14 @@ class Bridge(QObject):
 
     @Slot()
     def addConnector(self) -> None:
-        self._command("add-connector", lambda request: dto.AddConnector(request=request))
+        self._command("add-connector", lambda request: dto.Propose(request=request, action="add-connector"))
 
     @Slot(str)
     def removeConnector(self, connector: str) -> None:
-        self._command("remove-connector", lambda request: dto.RemoveConnector(request=request, connector=connector))
+        self._command(
+            "remove-connector",
+            lambda request: dto.Propose(request=request, action="remove-connector", target=connector),
+        )
 
     @Slot(str)
     def setTheme(self, theme: str) -> None:

@@ -87,6 +87,15 @@ class Store:
         self.transcript = Transcript()
         self.choices: tuple[dto.Choice, ...] = ()
         self.connectors: tuple[dto.ConnectorRow, ...] = ()
+        self.offer = dto.Choices(choices=())
+        """The picker's last answer: its filter, how many match, the chosen entry."""
+        self.key_store: dto.KeyStore | None = None
+        self.network: dto.Network | None = None
+        self.found = dto.Found()
+        self.agents: tuple[dto.AgentRow, ...] = ()
+        self.profiles: tuple[dto.ProfileRow, ...] = ()
+        self.stored: dto.Stored | None = None
+        self.progress: dict[str, dto.Progress] = {}
         self.notices: dict[str, dto.Notice] = {}
         self.isolation: dto.Isolation | None = None
         self.testing = False
@@ -120,6 +129,13 @@ class Store:
             dto.NoticeGone: self._notice_gone,
             dto.Choices: self._choices,
             dto.Connectors: self._connectors,
+            dto.KeyStore: self._key_store,
+            dto.Network: self._network,
+            dto.Found: self._found,
+            dto.Agents: self._agents,
+            dto.Profiles: self._profiles,
+            dto.Stored: self._stored,
+            dto.Progress: self._progress,
             dto.Outcome: self._outcome,
             dto.RunProbes: self._run_probes,
             dto.Isolation: self._isolation,
@@ -147,6 +163,9 @@ class Store:
 
     def choice(self) -> dto.Choice | None:
         wanted = self.selected.choice if self.selected is not None else None
+        chosen = self.offer.chosen
+        if chosen is not None and chosen.id == wanted:
+            return chosen
         return next((choice for choice in self.choices if choice.id == wanted), None)
 
     def builtin_choice(self) -> dto.Choice | None:
@@ -175,7 +194,7 @@ class Store:
             "sentence": selected.sentence if selected else "",
             "harness": choice.harness if choice else "",
             "choice": choice.id if choice else "",
-            "choicePlace": self.choices.index(choice) if choice else -1,
+            "choicePlace": self.choices.index(choice) if choice in self.choices else -1,
             "effort": selected.effort if selected else "",
             "enter": self.enter,
             "runState": state,
@@ -419,12 +438,44 @@ class Store:
         self.dismiss(message.id)
 
     def _choices(self, message: dto.Choices) -> None:
+        self.offer = message
         self.choices = message.choices
         self.changed |= {"facts", "choices"}
 
     def _connectors(self, message: dto.Connectors) -> None:
         self.connectors = message.rows
         self.changed |= {"facts", "connectors"}
+
+    def _key_store(self, message: dto.KeyStore) -> None:
+        self.key_store = message
+        self.changed.add("facts")
+
+    def _network(self, message: dto.Network) -> None:
+        self.network = message
+        self.changed.add("facts")
+
+    def _found(self, message: dto.Found) -> None:
+        self.found = message
+        self.changed.add("facts")
+
+    def _agents(self, message: dto.Agents) -> None:
+        self.agents = message.rows
+        self.changed.add("facts")
+
+    def _profiles(self, message: dto.Profiles) -> None:
+        self.profiles = message.rows
+        self.changed.add("facts")
+
+    def _stored(self, message: dto.Stored) -> None:
+        self.stored = message
+        self.changed.add("facts")
+
+    def _progress(self, message: dto.Progress) -> None:
+        if message.ended:
+            self.progress.pop(message.id, None)
+        else:
+            self.progress[message.id] = message
+        self.changed.add("facts")
 
     def _outcome(self, message: dto.Outcome) -> None:
         pending = self.pending.pop(message.request, None)

@@ -367,7 +367,7 @@ def test_the_first_run_page_leads_to_the_tiny_model(bench: Bench) -> None:
     ways["Try it now"].metaObject().invokeMethod(ways["Try it now"], "click")
     assert bench.wait_for(dto.Choose).choice == "tiny"
     ways["Add a key"].metaObject().invokeMethod(ways["Add a key"], "click")
-    bench.wait_for(dto.AddConnector)
+    assert bench.wait_for(dto.Propose).action == "add-connector"
 
 
 def test_what_holds_the_window_is_always_said(bench: Bench) -> None:

@@ -4,8 +4,11 @@ Two closed unions: `HostMessage` (host to renderer) and `RendererMessage`
 (renderer to host). Unknown fields and tags are rejected, every string and list
 is bounded. No message names a tenant, an account, a native id, a path, a policy
 or a tool: a parameter for what the host already knows would be the bug.
-(The one exception is `RunProbes`, by which the *host* names the decoys that the
-renderer must fail to reach.)
+(The exceptions are the host's own: `RunProbes` names the decoys that the renderer
+must fail to reach, and `Stored` shows paths to the person, as text that nothing acts on.)
+
+What is typed or decided about connectors, agents, profiles and files is never part of
+a command: `Propose` names what the person wants done, the trusted dialog asks the rest.
 
 Commands carry `request`, a number that the renderer counts up and the host
 repeats in `Outcome`. Those that act on the selected binding carry its
@@ -21,7 +24,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 TEXT_PIECE_CHARS = 10_000
 """Most characters of text in one message: at most 6 bytes each in JSON, so one piece fits the smaller frame."""
@@ -31,6 +34,9 @@ SPOOL_BYTES = 16 * 1024 * 1024
 
 WINDOW_ITEMS = 200
 """Most rows that one window of items or conversations may ask for."""
+
+MOST_CHOICES = 100
+"""Most entries of the picker in one answer; a filter finds the others."""
 
 Id = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*\Z")]
 Line = Annotated[str, Meta(max_length=512)]
@@ -46,6 +52,30 @@ RunState = Literal["admitting", "working", "stopping", "waiting", "done", "stopp
 ItemKind = Literal["user", "reply", "reasoning", "notice"]
 ItemState = Literal["open", "complete", "stopped", "failed", "unknown"]
 Verdict = Literal["blocked", "open", "not-applicable"]
+Page = Literal["connections", "agents", "profiles", "stored"]
+KeyStoreState = Literal["ok", "absent", "locked", "denied", "slow", "failed"]
+Action = Literal[
+    "add-connector",
+    "change-key",
+    "edit-connector",
+    "remove-connector",
+    "network",
+    "add-agent",
+    "edit-agent",
+    "duplicate-agent",
+    "delete-agent",
+    "add-profile",
+    "rename-profile",
+    "delete-profile",
+    "open-profile",
+    "export-all",
+    "remove-all",
+    "declare-model",
+]
+"""What a `Propose` may ask for."""
+
+CONNECTOR_KINDS: tuple[str, ...] = ("openai", "anthropic", "compatible")
+"""What `Propose(action="add-connector")` may name as its target instead of an id that was shown."""
 
 
 class Message(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="t"):
@@ -101,7 +131,11 @@ class RunView(Part, frozen=True):
 
 
 class Choice(Part, frozen=True):
-    """One entry of the picker, offered by the host; the renderer answers with its id only."""
+    """One entry of the picker, offered by the host; the renderer answers with its id only.
+
+    `context` and `price` are words with units, empty where they are not known. `badge` says when they
+    do not come from the provider. `default` marks what a new conversation starts with.
+    """
 
     id: Id
     harness: Line
@@ -115,10 +149,22 @@ class Choice(Part, frozen=True):
     available: bool = True
     builtin: bool = False
     """It needs neither key nor network; the first-run page offers it first."""
+    context: Line = ""
+    price: Line = ""
+    badge: Literal["", "assumed", "declared"] = ""
+    images: bool = True
+    """False only where it is known that it takes none."""
+    default: bool = False
+    connector_id: Id | None = None
+    """None for what is no connector of the person's (the built-in model)."""
 
 
 class ConnectorRow(Part, frozen=True):
-    """A named credential, without the credential."""
+    """A named credential, without the credential.
+
+    `vendor` is a word for the person. `models` is how many are known, `tested` what the last test
+    in this window found (`test` for its icon), `testing` that one is going on.
+    """
 
     id: Id
     name: Line
@@ -126,6 +172,55 @@ class ConnectorRow(Part, frozen=True):
     address: Line
     key: Line
     removable: bool = True
+    used_by: Line = ""
+    default_model: Line = ""
+    models: Count = 0
+    tested: Sentence = ""
+    test: Literal["", "ok", "problem"] = ""
+    testing: bool = False
+
+
+class FoundRow(Part, frozen=True):
+    """A model server or a program that was found on this computer. `note` says why one is not `usable`."""
+
+    id: Id
+    kind: Literal["server", "cli"]
+    name: Line
+    detail: Line
+    note: Sentence = ""
+    usable: bool = True
+
+
+class AgentRow(Part, frozen=True):
+    """An agent: `sentence` says its model, `preset` what it may touch, `tools` its tools, all in words.
+
+    `current` is the one that the selected conversation, or the next new one, goes to.
+    """
+
+    id: Id
+    name: Line
+    description: Sentence = ""
+    sentence: Line = ""
+    preset: Line = ""
+    tools: Line = ""
+    conversations: Count = 0
+    current: bool = False
+
+
+class ProfileRow(Part, frozen=True):
+    id: Id
+    name: Line
+    current: bool = False
+    running: bool = False
+
+
+class StoredRow(Part, frozen=True):
+    """One kind of thing that is kept; `path` is text for the person."""
+
+    what: Line
+    path: Sentence
+    size_bytes: Count
+    sentence: Sentence = ""
 
 
 class Wall(Part, frozen=True):
@@ -208,6 +303,10 @@ class Selected(Message, frozen=True, tag="selected"):
     draft: Text
     draft_pieces: Annotated[int, Meta(ge=0, le=2048)] = 0
     run: RunView | None = None
+    agent: Id | None = None
+    agent_name: Line = ""
+    images: bool = True
+    """Whether the chosen model may be given images; the host refuses what it does not take."""
 
 
 class DraftPiece(Message, frozen=True, tag="draft-piece"):
@@ -292,11 +391,68 @@ class NoticeGone(Message, frozen=True, tag="notice-gone"):
 
 
 class Choices(Message, frozen=True, tag="choices"):
-    choices: Annotated[tuple[Choice, ...], Meta(max_length=512)]
+    """Answer to `WantChoices`, sent again when the offer changes: the first of `total` that match.
+
+    `connector` narrows to one connector. `chosen` is the selected binding's entry, whether it matches or not.
+    """
+
+    choices: Annotated[tuple[Choice, ...], Meta(max_length=MOST_CHOICES)]
+    filter: Line = ""
+    connector: Id | None = None
+    total: Count = 0
+    chosen: Choice | None = None
 
 
 class Connectors(Message, frozen=True, tag="connectors"):
     rows: Annotated[tuple[ConnectorRow, ...], Meta(max_length=256)]
+
+
+class KeyStore(Message, frozen=True, tag="key-store"):
+    """How the system's key store stands, and what there is to do about it. Looked at only for an open page."""
+
+    state: KeyStoreState
+    sentence: Sentence = ""
+    way: Sentence = ""
+
+
+class Network(Message, frozen=True, tag="network"):
+    """How the network is reached, in words."""
+
+    proxy: Line
+    certificates: Line
+
+
+class Found(Message, frozen=True, tag="found"):
+    """What is here: nothing is looked for before the person asks."""
+
+    looking: bool = False
+    looked: bool = False
+    rows: Annotated[tuple[FoundRow, ...], Meta(max_length=32)] = ()
+
+
+class Agents(Message, frozen=True, tag="agents"):
+    rows: Annotated[tuple[AgentRow, ...], Meta(max_length=256)]
+
+
+class Profiles(Message, frozen=True, tag="profiles"):
+    rows: Annotated[tuple[ProfileRow, ...], Meta(max_length=64)]
+
+
+class Stored(Message, frozen=True, tag="stored"):
+    """What is stored where: the one list that shows paths. Counted only when its page is opened."""
+
+    rows: Annotated[tuple[StoredRow, ...], Meta(max_length=256)]
+    total_bytes: Count
+
+
+class Progress(Message, frozen=True, tag="progress"):
+    """Long work: `done` of `of` (0: not known). `Cancel` stops it; `ended` is its last word."""
+
+    id: Id
+    sentence: Sentence
+    done: Count = 0
+    of: Count = 0
+    ended: bool = False
 
 
 class Outcome(Message, frozen=True, tag="outcome"):
@@ -365,6 +521,13 @@ HostMessage = (
     | NoticeGone
     | Choices
     | Connectors
+    | KeyStore
+    | Network
+    | Found
+    | Agents
+    | Profiles
+    | Stored
+    | Progress
     | Outcome
     | RunProbes
     | Isolation
@@ -422,7 +585,10 @@ class Select(Message, frozen=True, tag="select"):
 
 
 class NewConversation(Message, frozen=True, tag="new"):
+    """Start anew, with `agent` (None: the one that is current)."""
+
     request: Number
+    agent: Id | None = None
 
 
 class Choose(Message, frozen=True, tag="choose"):
@@ -481,15 +647,69 @@ class AskAgain(Message, frozen=True, tag="ask-again"):
     request_id: Id
 
 
-class AddConnector(Message, frozen=True, tag="add-connector"):
-    """A proposal: name, address and key are typed in the trusted dialog."""
+class WantChoices(Message, frozen=True, tag="want-choices"):
+    """Show in the picker what matches `filter`, of one connector or of all."""
+
+    filter: Line
+    connector: Id | None = None
+
+
+class WantPage(Message, frozen=True, tag="want-page"):
+    """This page is open: show what stands on it, and again when that changes."""
+
+    page: Page
+
+
+class Look(Message, frozen=True, tag="look"):
+    """Look for model servers and programs on this computer."""
 
     request: Number
 
 
-class RemoveConnector(Message, frozen=True, tag="remove-connector"):
+class UseFound(Message, frozen=True, tag="use-found"):
+    """A proposal: make a connector of what was found."""
+
+    request: Number
+    found: Id
+
+
+class Propose(Message, frozen=True, tag="propose"):
+    """What the person wants done; everything else about it is asked in the trusted dialog.
+
+    `target` is an id that was shown (a connector, an agent, a profile, an entry of the picker), one of
+    `CONNECTOR_KINDS`, or None where there is nothing to name.
+    """
+
+    request: Number
+    action: Action
+    target: Id | None = None
+
+
+class TestConnector(Message, frozen=True, tag="test-connector"):
     request: Number
     connector: Id
+
+
+class RefreshModels(Message, frozen=True, tag="refresh-models"):
+    """Ask the provider for its models."""
+
+    request: Number
+    connector: Id
+
+
+class SetDefault(Message, frozen=True, tag="set-default"):
+    """Make an entry of the picker the default of its connector, or what new conversations start with."""
+
+    request: Number
+    choice: Id
+    scope: Literal["connector", "profile"] = "profile"
+
+
+class Cancel(Message, frozen=True, tag="cancel"):
+    """Stop work that a `Progress` tells of."""
+
+    request: Number
+    progress: Id
 
 
 class SetTheme(Message, frozen=True, tag="set-theme"):
@@ -527,8 +747,15 @@ RendererMessage = (
     | Detach
     | Delete
     | AskAgain
-    | AddConnector
-    | RemoveConnector
+    | WantChoices
+    | WantPage
+    | Look
+    | UseFound
+    | Propose
+    | TestConnector
+    | RefreshModels
+    | SetDefault
+    | Cancel
     | SetTheme
     | SelfTest
     | ProbeResults

@@ -120,7 +120,7 @@ async def test_a_command_on_an_older_binding_is_stale_and_does_nothing(
     [
         (dto.Select(request=9, conversation="cneverShown"), "ID_NEVER_SHOWN"),
         (dto.Choose(request=9, revision=1, choice="hneverShown"), "ID_NEVER_SHOWN"),
-        (dto.RemoveConnector(request=9, connector="xneverShown"), "ID_NEVER_SHOWN"),
+        (dto.Propose(request=9, action="remove-connector", target="xneverShown"), "ID_NEVER_SHOWN"),
         (dto.WantItems(conversation="cneverShown", first=0, count=1), "ID_NEVER_SHOWN"),
         (dto.WantText(conversation="cneverShown", item="i", at=0), "ID_NEVER_SHOWN"),
         (dto.Draft(conversation="cneverShown", text=""), "ID_NEVER_SHOWN"),
@@ -129,7 +129,7 @@ async def test_a_command_on_an_older_binding_is_stale_and_does_nothing(
         (dto.Ack(frame=999), "ACK_OUT_OF_ORDER"),
         (dto.ProbeResults(request=77, probes=()), "PROBES_NOT_ASKED"),
         (dto.Locked(walls=(), painted_ns=1), "LOCKED_TWICE"),
-        (dto.RendererHello(version=1, build=BUILD), "HELLO_REFUSED"),
+        (dto.RendererHello(version=dto.PROTOCOL_VERSION, build=BUILD), "HELLO_REFUSED"),
     ],
 )
 async def test_a_breach_ends_the_channel_at_once(seat: Seat, message: dto.Message, code: str) -> None:
@@ -147,9 +147,9 @@ async def test_a_breach_ends_the_channel_at_once(seat: Seat, message: dto.Messag
     ("messages", "code"),
     [
         ([dto.Stop(request=1, revision=1)], "NO_HELLO"),
-        ([dto.RendererHello(version=1, build=BUILD), dto.Stop(request=1, revision=1)], "NOT_LOCKED"),
-        ([dto.RendererHello(version=2, build=BUILD)], "HELLO_REFUSED"),
-        ([dto.RendererHello(version=1, build="another")], "HELLO_REFUSED"),
+        ([dto.RendererHello(version=dto.PROTOCOL_VERSION, build=BUILD), dto.Stop(request=1, revision=1)], "NOT_LOCKED"),
+        ([dto.RendererHello(version=dto.PROTOCOL_VERSION + 1, build=BUILD)], "HELLO_REFUSED"),
+        ([dto.RendererHello(version=dto.PROTOCOL_VERSION, build="another")], "HELLO_REFUSED"),
     ],
 )
 async def test_out_of_turn_is_a_breach(seat: Seat, messages: list[dto.Message], code: str) -> None:
