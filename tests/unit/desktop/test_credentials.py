@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from desktop.credentials import SYSTEM_BACKENDS, Credentials
+from desktop.credentials import Credentials
+from desktop.key_store import SYSTEM_BACKENDS
 from desktop.secret import Secret
 from runtime_host.connectors.base import SecretRef
 from runtime_host.errors import ConnectorError
