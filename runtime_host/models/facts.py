@@ -10,8 +10,7 @@ from typing import Annotated, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runtime_host.models import BUILTIN_MODELS
-from runtime_host.models.reasoning import VERIFIED
+from runtime_host.models.bundled import bundled
 
 Origin = Literal["provider", "bundled", "declared", "assumed"]
 
@@ -88,7 +87,15 @@ def facts_for(connector: Served, model: str, declared: Declared | None = None) -
     """
     provider = next((said for said in connector.facts if said.model == model), None)
     said_by_person = declared.facts.get(model) if declared is not None else None
-    sources = (provider, said_by_person, _bundled(connector, model))
+    ours = bundled(connector.vendor, connector.base_url, model)
+    with_program = (
+        None
+        if ours is None
+        else ModelFacts.model_validate(
+            {**ours.said, "model": model, "origin": "bundled" if ours.certain else "assumed"}
+        )
+    )
+    sources = (provider, said_by_person, with_program)
     return together(model, [said for said in sources if said is not None])
 
 
@@ -104,24 +111,6 @@ def together(model: str, sources: Sequence[ModelFacts]) -> ModelFacts:
         merged |= fresh
     origin = max(used, key=_LEAST_CERTAIN_LAST.index, default="assumed")
     return ModelFacts.model_validate({**merged, "model": model, "origin": origin})
-
-
-def _bundled(connector: Served, model: str) -> ModelFacts | None:
-    if connector.vendor == "builtin":
-        info = BUILTIN_MODELS.get(model)
-        if info is None:
-            return None
-        return ModelFacts(
-            model=model,
-            context_tokens=info.context_tokens,
-            output_tokens=info.max_output_tokens,
-            efforts=None if info.reasons else (),
-            images=info.images,
-            display_name=info.label,
-            origin="bundled",
-        )
-    entry = VERIFIED["native.agent"].get(model)
-    return None if entry is None else ModelFacts(model=model, efforts=entry.efforts, origin="assumed")
 
 
 __all__ = ["Declared", "ModelFacts", "Origin", "Served", "facts_for", "together"]

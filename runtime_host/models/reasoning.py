@@ -126,20 +126,40 @@ class ReasoningMap:
             self._not_reasoning.discard(model)
         self._not_reasoning.update(not_reasoning)
 
-    def entry(self, model: str) -> ReasoningEntry | None:
-        """What is known of `model`; None when nothing is."""
-        return None if model in self._not_reasoning else self._entries.get(model)
+    def entry(self, model: str, told: Sequence[str] | None = None) -> ReasoningEntry | None:
+        """What is known of `model`; None when nothing is.
 
-    def efforts(self, model: str) -> tuple[str, ...]:
+        Args:
+            model: the model.
+            told: the efforts its server says it takes; None when it does not say. Its word goes first.
+        """
+        if model in self._not_reasoning:
+            return None
+        known = self._entries.get(model)
+        if told is None:
+            return known
+        never = _NEVER[self.harness]
+        return ReasoningEntry(
+            tuple(effort for effort in told if effort in EFFORTS and effort not in never),
+            supports_disabled=known is not None and known.supports_disabled,
+            source="the server's own list of its models",
+        )
+
+    def efforts(self, model: str, told: Sequence[str] | None = None) -> tuple[str, ...]:
         """Efforts to offer for `model`; none when it is not known."""
-        entry = self.entry(model)
+        entry = self.entry(model, told)
         return entry.efforts if entry is not None else ()
 
     def is_known_not_to_reason(self, model: str) -> bool:
         return model in self._not_reasoning
 
-    def check(self, model: str, reasoning: ReasoningConfig | None) -> None:
+    def check(self, model: str, reasoning: ReasoningConfig | None, told: Sequence[str] | None = None) -> None:
         """Refuse what is not known to work for `model`.
+
+        Args:
+            model: the model.
+            reasoning: what is asked of it.
+            told: as in `entry`.
 
         Raises:
             AgentDriverConfigurationError: with a sentence that names model and setting.
@@ -148,7 +168,7 @@ class ReasoningMap:
             return
         if model in self._not_reasoning:
             _refuse(f"{model} does not reason, so it takes no reasoning setting. Remove it.")
-        entry = self._entries.get(model)
+        entry = self.entry(model, told)
         if not reasoning.enabled:
             if reasoning.effort is not None or reasoning.budget_tokens is not None:
                 _refuse("Reasoning that is switched off takes neither effort nor budget.")
