@@ -10,7 +10,7 @@ is sent twice.
 import asyncio
 import ssl
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Set
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,6 +19,14 @@ import httpx2
 ERROR_BODY_BYTES = 64 * 1024
 ERROR_BODY_S = 10.0
 KEEPALIVE_S = 30.0
+CA_FILE_BYTES = 16 * 1024 * 1024
+_WELL_KNOWN_FILES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
 _FIXED_HEADERS = {
     "accept": "text/event-stream, application/json",
     "accept-encoding": "identity",
@@ -42,11 +50,46 @@ class EncodedBodyError(Exception):
     """The server packed its answer though it was asked not to; unpacking it would have no bound."""
 
 
-@lru_cache(maxsize=1)
-def system_tls_context() -> ssl.SSLContext:
-    """TLS with the certificates this system trusts. Reading them takes a while: not for the event loop.
+class ProxyReason(StrEnum):
+    """Why a proxy did not let a request through."""
 
-    Made by hand because `ssl.create_default_context` writes session keys to the file SSLKEYLOGFILE names.
+    UNREACHABLE = "unreachable"
+    SILENT = "silent"
+    TLS = "tls"
+    LOGIN = "login"
+    """It wants another login, or one at all."""
+    REFUSED = "refused"
+    """It does not lead to this address."""
+    NO_WAY = "no-way"
+    """It could not reach the address itself."""
+    BROKEN = "broken"
+
+
+class ProxyFaultError(httpx2.ProxyError):
+    """What went wrong on the way to the proxy or in it; the server beyond it has seen nothing of the request.
+
+    Attributes:
+        proxy: its scheme, host and port, never a login.
+        status: what it answered, where it did.
+    """
+
+    def __init__(self, reason: ProxyReason, proxy: str, status: int | None = None) -> None:
+        super().__init__(f"the proxy {proxy}: {reason}")
+        self.reason = reason
+        self.proxy = proxy
+        self.status = status
+
+
+@lru_cache(maxsize=4)
+def system_tls_context(ca_file: str = "") -> ssl.SSLContext:
+    """TLS with the certificates this system trusts, and those of `ca_file`, ``SSL_CERT_FILE`` and ``SSL_CERT_DIR``.
+
+    Reading them takes a while: not for the event loop. Made by hand because `ssl.create_default_context` writes
+    session keys to the file SSLKEYLOGFILE names, and because OpenSSL takes the two variables instead of the
+    system's certificates, not besides them.
+
+    Raises:
+        ConnectorError: code ``NETWORK_CERTIFICATES_UNREADABLE``, for `ca_file`.
     """
     context: ssl.SSLContext
     if sys.platform in ("darwin", "win32"):
@@ -56,22 +99,166 @@ def system_tls_context() -> ssl.SSLContext:
     else:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_default_certs()
+    for file in _system_files():
+        _load(context, file)
+    if ca_file:
+        check_certificates(ca_file)
+        context.load_verify_locations(cafile=ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
-def open_connections(*, uds_path: str | None = None) -> httpx2.AsyncHTTPTransport:
-    """Connections to one server, kept open for a while between requests."""
-    return httpx2.AsyncHTTPTransport(
+def check_certificates(ca_file: str) -> int:
+    """How many certificates the file `ca_file` holds.
+
+    Raises:
+        ConnectorError: code ``NETWORK_CERTIFICATES_UNREADABLE``: it cannot be read, or holds none.
+    """
+    try:
+        if Path(ca_file).stat().st_size > CA_FILE_BYTES:
+            raise ValueError
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cafile=ca_file)
+        count = context.cert_store_stats()["x509"]
+    except (OSError, ValueError):  # ssl.SSLError is an OSError
+        count = 0
+    if not count:
+        raise ConnectorError(
+            f"The file of further certificates, {ca_file}, cannot be read as certificates (PEM). Nothing was sent. "
+            "Choose another file, or none.",
+            code="NETWORK_CERTIFICATES_UNREADABLE",
+        )
+    return count
+
+
+def system_certificates_file() -> str:
+    """The file in which this system keeps all certificates it trusts; empty where there is none."""
+    named = ssl.get_default_verify_paths().openssl_cafile
+    return next((file for file in (named, *_WELL_KNOWN_FILES) if file and Path(file).is_file()), "")
+
+
+def _system_files() -> Iterator[str]:
+    paths = ssl.get_default_verify_paths()
+    named = [os.environ.get(paths.openssl_cafile_env, ""), os.environ.get(paths.openssl_capath_env, "")]
+    if sys.platform not in ("darwin", "win32"):
+        # Where a variable took the place of the system's own, and where a program that was built elsewhere
+        # looks in places this system does not have.
+        named += [paths.openssl_cafile, paths.openssl_capath, system_certificates_file()]
+    for places in named:
+        yield from (place for place in places.split(os.pathsep) if place and Path(place).exists())
+
+
+def _load(context: ssl.SSLContext, place: str) -> None:
+    try:
+        if Path(place).is_dir():
+            context.load_verify_locations(capath=place)
+        else:
+            context.load_verify_locations(cafile=place)
+    except OSError:
+        # The system's own matter: what it holds that is none does not take away the rest.
+        pass
+
+
+def open_connections(
+    *, uds_path: str | None = None, network: NetworkSettings | None = None
+) -> httpx2.AsyncBaseTransport:
+    """Connections to servers, kept open for a while between requests.
+
+    Args:
+        uds_path: a Unix socket to reach all of them by.
+        network: which way to go; None for what the environment says.
+
+    Raises:
+        ConnectorError: code ``NETWORK_CERTIFICATES_UNREADABLE``.
+    """
+    if uds_path is not None:
         # Without TLS on a Unix socket; a context there would only cost the reading of certificates.
-        verify=system_tls_context() if uds_path is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        return _straight(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), uds_path)
+    network = system_network() if network is None else network
+    return _Connections(network, system_tls_context(network.ca_file))
+
+
+def _straight(tls: ssl.SSLContext, uds_path: str | None = None, **more: Any) -> httpx2.AsyncHTTPTransport:
+    return httpx2.AsyncHTTPTransport(
+        verify=tls,
         trust_env=False,
         http1=True,
         http2=False,
         retries=0,
         uds=uds_path,
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=KEEPALIVE_S),
+        **more,
     )
+
+
+class _Connections(httpx2.AsyncBaseTransport):
+    """Sends each request straight or through a proxy, as the network settings have it."""
+
+    def __init__(self, network: NetworkSettings, tls: ssl.SSLContext) -> None:
+        self._network = network
+        self._tls = tls
+        self._direct = _straight(tls)
+        self._proxied: httpx2.AsyncHTTPTransport | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        proxy = self._network.proxy_for(str(request.url))
+        if proxy is None:
+            return await self._direct.handle_async_request(request)
+        if self._proxied is None:
+            self._proxied = _straight(self._tls, proxy=_proxy(proxy, self._tls))
+        seen: set[str] = set()
+
+        async def note(step: str, about: Mapping[str, Any]) -> None:
+            seen.add(step)
+
+        request.extensions = {**request.extensions, "trace": note}
+        try:
+            return await self._proxied.handle_async_request(request)
+        except httpx2.TransportError as fault:
+            lost = _proxy_fault(fault, seen, proxy.url)
+            if lost is None:
+                raise
+        # Outside of the except block: the text of the original may be what the proxy wrote.
+        raise lost
+
+    async def aclose(self) -> None:
+        await self._direct.aclose()
+        if self._proxied is not None:
+            await self._proxied.aclose()
+
+
+def _proxy(proxy: ProxyServer, tls: ssl.SSLContext) -> httpx2.Proxy:
+    login = (proxy.user, proxy.password) if proxy.has_login else None
+    # A context of its own would trust less: a private authority's certificate may be the proxy's, too.
+    return httpx2.Proxy(proxy.url, auth=login, ssl_context=tls if proxy.url.startswith("https:") else None)
+
+
+_THROUGH: Final = frozenset({"proxy.start_tls.started", "socks.start_tls.started"})
+"""Steps that come after the proxy let a request through."""
+
+
+def _proxy_fault(fault: httpx2.TransportError, seen: set[str], proxy: str) -> ProxyFaultError | None:
+    """What a fault means if it came before the proxy let through; else None."""
+    if isinstance(fault, httpx2.ProxyError):
+        status = str(fault)[:3]
+        if not status.isdigit():
+            return ProxyFaultError(ProxyReason.LOGIN if "auth" in str(fault).lower() else ProxyReason.REFUSED, proxy)
+        return ProxyFaultError(_reason_of(int(status)), proxy, int(status))
+    if "connection.connect_tcp.started" not in seen and "socks.connect_tcp.started" not in seen or seen & _THROUGH:
+        return None
+    if "connection.start_tls.failed" in seen:
+        return ProxyFaultError(ProxyReason.TLS, proxy)
+    if isinstance(fault, httpx2.ConnectError | httpx2.ConnectTimeout):
+        return ProxyFaultError(ProxyReason.UNREACHABLE, proxy)
+    return ProxyFaultError(
+        ProxyReason.SILENT if isinstance(fault, httpx2.TimeoutException) else ProxyReason.BROKEN, proxy
+    )
+
+
+def _reason_of(status: int) -> ProxyReason:
+    if status in (401, 407):
+        return ProxyReason.LOGIN
+    return ProxyReason.NO_WAY if status in (502, 503, 504) else ProxyReason.REFUSED
 
 
 def scoped_client(
@@ -80,6 +267,7 @@ def scoped_client(
     base_url: str,
     secret_headers: Mapping[str, str],
     timeouts: Timeouts,
+    passed_headers: Set[str] = frozenset(),
 ) -> httpx2.AsyncClient:
     """A client for one use of one connector. Closing it leaves `connections` open.
 
@@ -88,9 +276,10 @@ def scoped_client(
         base_url: in the normal form of `checked_base_url`.
         secret_headers: what proves who asks, e.g. ``{"authorization": "Bearer …"}``.
         timeouts: see there.
+        passed_headers: names, in lower case, of an SDK's own headers that may leave, such as the version of an API.
     """
     return httpx2.AsyncClient(
-        transport=_ScopedTransport(connections, base_url, secret_headers),
+        transport=_ScopedTransport(connections, base_url, secret_headers, passed_headers),
         timeout=httpx2.Timeout(
             connect=timeouts.connect_s, read=timeouts.read_s, write=timeouts.write_s, pool=timeouts.connect_s
         ),
@@ -103,12 +292,17 @@ class _ScopedTransport(httpx2.AsyncBaseTransport):
     """Rebuilds each request from what may leave, and bounds the answers that are no success."""
 
     def __init__(
-        self, connections: httpx2.AsyncBaseTransport, base_url: str, secret_headers: Mapping[str, str]
+        self,
+        connections: httpx2.AsyncBaseTransport,
+        base_url: str,
+        secret_headers: Mapping[str, str],
+        passed_headers: Set[str],
     ) -> None:
         self._connections = connections
         self._scope = httpx2.URL(base_url)
         self._path = self._scope.path.rstrip("/") + "/"
         self._secret_headers = dict(secret_headers)
+        self._passed_headers = passed_headers
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url, scope = request.url, self._scope
@@ -117,7 +311,8 @@ class _ScopedTransport(httpx2.AsyncBaseTransport):
         if not url.path.startswith(self._path) or "/../" in url.path:
             raise OutOfScopeError
         content = await request.aread()
-        headers = _FIXED_HEADERS | self._secret_headers
+        passed = {name: request.headers[name] for name in self._passed_headers if name in request.headers}
+        headers = passed | _FIXED_HEADERS | self._secret_headers
         if content:
             headers |= {"content-type": "application/json"}
         sent = httpx2.Request(
