@@ -5,15 +5,18 @@ key stores, drivers or HTTP. Invariants: a key is handed out only for the addres
 only after the redactor knows it; neither connector nor access shows a key when printed.
 """
 
+import copy
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from runtime_host.connectors.base_url import checked_base_url
+from runtime_host.connectors.network import DIRECT, NetworkSettings, system_network
 from runtime_host.errors import AgentRuntimeError, ConnectorError
 from runtime_host.models import BUILTIN_MODELS
 from runtime_host.models.facts import ModelFacts
@@ -188,12 +191,14 @@ class Access:
         base_url: where to send, in normal form.
         uds_path: a Unix socket to reach it by, instead of the network.
         api_key: None when the server wants none.
+        network: which way requests go.
     """
 
     connector: Connector
     base_url: str
     uds_path: str | None
     api_key: str | None = field(repr=False)
+    network: NetworkSettings = DIRECT
 
 
 class ConnectorRegistry:
@@ -204,6 +209,7 @@ class ConnectorRegistry:
         secrets: fetches a key; raises `ConnectorError` with the state of the key store in words.
         builtin: runs the built-in model; None where it is not installed.
         redactor: learns every key before it is handed out.
+        network: the way out of this computer; left out it is what the environment says.
     """
 
     def __init__(
@@ -213,11 +219,13 @@ class ConnectorRegistry:
         builtin: BuiltinSource | None = None,
         *,
         redactor: Redactor | None = None,
+        network: Callable[[], Awaitable[NetworkSettings]] | None = None,
     ) -> None:
         self.redactor = redactor or Redactor()
         self._find = find
         self._secrets = secrets
         self._builtin = builtin
+        self._network = network
         self._builtin_keys: Counter[str] = Counter()
 
     def connector(self, name: str) -> Connector:
@@ -259,11 +267,33 @@ class ConnectorRegistry:
                 finally:
                     self._forget_old_builtin_keys(key)
             return
-        if connector.secret is None:
-            yield Access(connector, connector.base_url, None, None)
-            return
-        key = await self._fetch(connector, connector.secret)
-        yield Access(connector, connector.base_url, None, key)
+        network = await self._way_to(connector)
+        secret = connector.secret
+        yield Access(
+            connector,
+            connector.base_url,
+            None,
+            None if secret is None else await self._fetch(connector, secret),
+            network,
+        )
+
+    async def _way_to(self, connector: Connector) -> NetworkSettings:
+        if urlsplit(connector.base_url).scheme == "http":
+            # To this computer itself, so neither proxy nor certificates matter.
+            return DIRECT
+        network = system_network() if self._network is None else await self._network()
+        if network.proxy is not None and len(network.proxy.password) >= SHORTEST_SECRET_CHARS:
+            self._learn(network.proxy.password)
+        return network
+
+    def trying(
+        self, connector: Connector, secrets: Callable[[SecretRef], Awaitable[str]] | None = None
+    ) -> "ConnectorRegistry":
+        """This registry with `connector` alone, which need not be kept yet; `secrets` fetches its key, else as here."""
+        tried = copy.copy(self)
+        tried._find = {connector.name: connector}.get
+        tried._secrets = secrets or self._secrets
+        return tried
 
     async def _fetch(self, connector: Connector, secret: SecretRef) -> str:
         try:

@@ -1,20 +1,27 @@
 """How requests leave this process: one HTTP stack, one rule set.
 
-Owns connections, certificates, time limits, and the headers that really go out. Must not know vendors'
-SDKs. Invariants: a request goes to the address of its connector or nowhere; it carries the headers named
-here and no other, whatever an SDK, an environment variable or a cookie would add; the key is put in here,
-below the SDK, so that no object or log record of an SDK ever holds it; redirects are not followed; nothing
-is sent twice.
+Owns connections, certificates, the way through a proxy, time limits, and the headers that really go out. Must not
+know vendors' SDKs. Invariants: a request goes to the address of its connector or nowhere, straight or through the
+proxy that the network settings name; it carries the headers named here and no other, whatever an SDK, an environment
+variable or a cookie would add; the key is put in here, below the SDK, so that no object or log record of an SDK
+ever holds it, and a proxy sees no more of a request than the host it goes to; redirects are not followed; nothing is
+sent twice.
 """
 
 import asyncio
+import os
 import ssl
 import sys
-from collections.abc import AsyncIterator, Mapping, Set
+from collections.abc import AsyncIterator, Iterator, Mapping, Set
+from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import httpx2
+
+from runtime_host.connectors.network import NetworkSettings, ProxyServer, system_network
+from runtime_host.errors import ConnectorError
 
 ERROR_BODY_BYTES = 64 * 1024
 ERROR_BODY_S = 10.0
@@ -99,8 +106,8 @@ def system_tls_context(ca_file: str = "") -> ssl.SSLContext:
     else:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_default_certs()
-    for file in _system_files():
-        _load(context, file)
+    for place in _further_places():
+        _load(context, place)
     if ca_file:
         check_certificates(ca_file)
         context.load_verify_locations(cafile=ca_file)
@@ -137,15 +144,20 @@ def system_certificates_file() -> str:
     return next((file for file in (named, *_WELL_KNOWN_FILES) if file and Path(file).is_file()), "")
 
 
-def _system_files() -> Iterator[str]:
+def _further_places() -> Iterator[str]:
+    """Where certificates are that were not loaded as the system's."""
     paths = ssl.get_default_verify_paths()
-    named = [os.environ.get(paths.openssl_cafile_env, ""), os.environ.get(paths.openssl_capath_env, "")]
-    if sys.platform not in ("darwin", "win32"):
-        # Where a variable took the place of the system's own, and where a program that was built elsewhere
-        # looks in places this system does not have.
-        named += [paths.openssl_cafile, paths.openssl_capath, system_certificates_file()]
-    for places in named:
-        yield from (place for place in places.split(os.pathsep) if place and Path(place).exists())
+    named = [os.environ.get(name, "") for name in (paths.openssl_cafile_env, paths.openssl_capath_env)]
+    if sys.platform in ("darwin", "win32"):
+        for places in named:
+            yield from (place for place in places.split(os.pathsep) if place)
+        return
+    # OpenSSL took each variable for the system's own place.
+    own = (paths.openssl_cafile, paths.openssl_capath)
+    yield from (place for place, taken_over in zip(own, named, strict=True) if taken_over)
+    if not any(Path(place).exists() for place in own):
+        # A program that was built elsewhere looks in places this system does not have.
+        yield system_certificates_file()
 
 
 def _load(context: ssl.SSLContext, place: str) -> None:
@@ -155,7 +167,7 @@ def _load(context: ssl.SSLContext, place: str) -> None:
         else:
             context.load_verify_locations(cafile=place)
     except OSError:
-        # The system's own matter: what it holds that is none does not take away the rest.
+        # Nothing there, or no certificate: that does not take away the rest.
         pass
 
 
@@ -233,6 +245,7 @@ def _proxy(proxy: ProxyServer, tls: ssl.SSLContext) -> httpx2.Proxy:
     return httpx2.Proxy(proxy.url, auth=login, ssl_context=tls if proxy.url.startswith("https:") else None)
 
 
+_SETTING_OUT: Final = frozenset({"connection.connect_tcp.started", "socks.connect_tcp.started"})
 _THROUGH: Final = frozenset({"proxy.start_tls.started", "socks.start_tls.started"})
 """Steps that come after the proxy let a request through."""
 
@@ -244,7 +257,7 @@ def _proxy_fault(fault: httpx2.TransportError, seen: set[str], proxy: str) -> Pr
         if not status.isdigit():
             return ProxyFaultError(ProxyReason.LOGIN if "auth" in str(fault).lower() else ProxyReason.REFUSED, proxy)
         return ProxyFaultError(_reason_of(int(status)), proxy, int(status))
-    if "connection.connect_tcp.started" not in seen and "socks.connect_tcp.started" not in seen or seen & _THROUGH:
+    if seen & _THROUGH or not seen & _SETTING_OUT:
         return None
     if "connection.start_tls.failed" in seen:
         return ProxyFaultError(ProxyReason.TLS, proxy)

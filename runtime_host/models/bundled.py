@@ -55,8 +55,10 @@ _XAI: Final = "api.x.ai"
 _XAI_PAGES: Final = "https://docs.x.ai/developers/"
 
 
-def _openai(model: str, seen: str, context_tokens: int, *usd: float) -> Sourced:
-    return Sourced(_OPENAI, _OPENAI_PAGES + model, seen, context_tokens, 128_000, *usd)
+def _openai(
+    model: str, seen: str, context_tokens: int, input_usd: float, output_usd: float, cached_usd: float
+) -> Sourced:
+    return Sourced(_OPENAI, _OPENAI_PAGES + model, seen, context_tokens, 128_000, input_usd, output_usd, cached_usd)
 
 
 # Input, output and cached input, each for a million tokens.
