@@ -6,15 +6,20 @@ armed only while something is open; nothing in use is closed.
 """
 
 import asyncio
+import contextlib
 import logging
+import os
+import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
-from desktop.paths import ProfilePaths, private_dir
+from desktop.paths import GONE, ProfilePaths, private_dir
 from runtime_host.errors import StorageDamagedError, StorageError, StorageFailedError
+from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.storage.base import AgentStore, AgentTx
+from runtime_host.storage.claim import sync_folder
 from runtime_host.storage.salvage import salvage
 from runtime_host.storage.sqlite import open_agent_store
 
@@ -162,6 +167,54 @@ class AgentStores:
 
             store = self._stores[agent_id] = RestingStore(open_store, self._rest_s)
         return store
+
+    @contextlib.asynccontextmanager
+    async def removing(self, agent_id: str) -> AsyncIterator[None]:
+        """Close an agent's file and take its folder away; what is done meanwhile decides whether it goes or stays.
+
+        Raises:
+            StorageFailedError: the folder cannot be moved; nothing is changed.
+        """
+        store = self._stores.pop(agent_id, None)
+        if store is not None:
+            await store.close()
+        folder, gone = self._paths.agent(agent_id), self._paths.gone_agent(agent_id)
+        moved = folder.exists()
+        if moved:
+            try:
+                os.rename(folder, gone)
+                sync_folder(folder.parent)
+            except OSError as fault:
+                raise StorageFailedError(f"The folder of this agent cannot be moved: {fault}.") from fault
+        try:
+            yield
+        except BaseException:
+            if moved:
+                os.rename(gone, folder)
+            raise
+        await in_own_thread(lambda: self._take_away(gone), "delete an agent")
+
+    async def sweep(self, known: Collection[str]) -> None:
+        """After a start: end what a removal that was interrupted had begun. One that was not decided is undone."""
+        await in_own_thread(lambda: self._sweep(frozenset(known)), "sweep agents")
+
+    def _sweep(self, known: frozenset[str]) -> None:
+        folder = self._paths.agents
+        gone = [name for name in os.listdir(folder) if name.startswith(GONE)] if folder.is_dir() else []
+        for name in gone:
+            agent_id = name.removeprefix(GONE)
+            if agent_id in known and not self._paths.agent(agent_id).exists():
+                os.rename(folder / name, self._paths.agent(agent_id))
+            else:
+                self._take_away(folder / name)
+
+    def _take_away(self, folder: Path) -> None:
+        try:
+            if folder.exists():
+                shutil.rmtree(folder)
+        except OSError as fault:
+            # It is no agent's any more, and tried again at the next start.
+            _log.error("the folder of a deleted agent is still there: %s", fault)
 
     def open_files(self) -> int:
         """How many agent files are open now."""

@@ -12,8 +12,9 @@ import sys
 from contextlib import AsyncExitStack
 from typing import Any, Literal
 
-from desktop import failed_start, guard, logs, notifications, process, sanitize
+from desktop import failed_start, guard, host_tools, logs, notifications, process, sanitize
 from desktop.agent_stores import AgentStores
+from desktop.agents import Agents
 from desktop.appearance import Appearance
 from desktop.build import BUILD
 from desktop.choices import ChoiceBook
@@ -123,10 +124,15 @@ class Host:
                 storage=self.stores.open,
                 private_roots=(paths.data,),
                 durability="durable",
+                resolve_tools=host_tools.resolve_host_tools,
+                on_retained_observation=host_tools.retained(functools.partial(self.tell, "tool", "warning")),
             )
         )
         stack.push_async_callback(self.runtime.aclose)
-        self.conversations = Conversations(profile, self.stores, self.runtime, self.choices)
+        self.agents = Agents(profile)
+        await self.agents.load()
+        await self.stores.sweep([agent.agent_id for agent in self.agents])
+        self.conversations = Conversations(profile, self.stores, self.runtime, self.choices, self.agents)
         self.conversations.on_rest = self.end_when_idle_soon
         stack.push_async_callback(self.conversations.aclose)
         self.appearance = Appearance(self.settings)
@@ -271,7 +277,7 @@ class Host:
 def _declared_models(paths: ProfilePaths) -> DeclaredModels:
     """What the person's `models.toml` says of models. One that is wrong declares nothing, and the log says why."""
     try:
-        return read_models_toml(paths.data / "models.toml")
+        return read_models_toml(paths.models)
     except AgentRuntimeError as error:
         log.warning("nothing of it is used: %s", error.message)
         return NOTHING_DECLARED

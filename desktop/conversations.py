@@ -17,17 +17,24 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from desktop.agent_stores import AgentStores
+from desktop.agents import FIRST_AGENT, AgentRefusedError, Agents, agent_terms, definition
 from desktop.choices import Choice, ChoiceBook
-from desktop.profile_store import ConversationRecord, ProfileStore, ProfileTx
+from desktop.profile_store import AgentRecord, ConversationRecord, ProfileStore, ProfileTx
 from desktop.terms import Terms
 from runtime_host.capabilities import AgentInspection
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
-from runtime_host.errors import AgentBusyError, AgentRuntimeError, AgentSessionRecoveryError, StorageError
+from runtime_host.errors import (
+    AgentBusyError,
+    AgentRuntimeError,
+    AgentScopeMismatchError,
+    AgentSessionRecoveryError,
+    StorageError,
+)
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
-from runtime_host.runtime import AgentRuntime
+from runtime_host.runtime import NOT_YOURS, AgentRuntime
 from runtime_host.session import InspectedState, Session, SessionReference, UnresolvedEffect
-from runtime_host.storage.base import OPEN_PHASES, AgentTx, ItemHead, ItemRecord, RunRecord
+from runtime_host.storage.base import OPEN_PHASES, AgentStore, AgentTx, ItemHead, ItemRecord, RunRecord
 from runtime_host.transcript import OpenItem
 from ui.wire.dto import RunState
 
@@ -35,9 +42,8 @@ log = logging.getLogger("remuda.conversations")
 
 T = TypeVar("T")
 
-DEFAULT_AGENT = AgentDefinition(id="assistant", instructions="")
+DEFAULT_AGENT = AgentDefinition(id=FIRST_AGENT, instructions="")
 OWNER = TrustedContext(tenant_id="personal", user_id="me")
-DEFAULT_TERMS = Terms()
 TITLE_CHARS = 60
 TITLE_SOURCE_CHARS = 4096
 UNTITLED = "New conversation"
@@ -97,6 +103,7 @@ class _Message(NamedTuple):
     choice: Choice
     effort: str
     terms: Terms | None
+    agent: str | None
     metadata: dict[str, Any] | None
     response_format: dict[str, Any] | None
 
@@ -109,6 +116,10 @@ class _Live:
         self.run: Run | None = None
         self.stopping = False
         self.busy = asyncio.Lock()
+
+    @property
+    def agent_id(self) -> str:
+        return self.session.reference().agent_id
 
 
 class ConversationGoneError(AgentRuntimeError):
@@ -124,16 +135,19 @@ class Conversations:
         stores: AgentStores,
         runtime: AgentRuntime,
         choices: Callable[[], ChoiceBook],
+        agents: Agents,
     ) -> None:
         self._profile = profile
         self._stores = stores
         self._runtime = runtime
         self._choices = choices
+        self._agents = agents
         self._live: dict[str, _Live] = {}
         self._endings: dict[str, Ending] = {}
         self._followers: set[asyncio.Task[None]] = set()
         self._works: set[asyncio.Task[Any]] = set()
         self._hinted: set[str] = set()
+        self._leaving: set[str] = set()
         self._opening: dict[str, asyncio.Lock] = {}
         self.on_rest: Callable[[], None] = lambda: None
         """Called when something asked for has come to its end."""
@@ -212,10 +226,10 @@ class Conversations:
             return Ending(live.run.run_id, "stopping" if live.stopping else "working", started_ms=started)
         if conversation_id in self._endings:
             return self._endings[conversation_id]
-        session_id = await self._session_id(conversation_id)
-        if session_id is None:
+        place = await self._place(conversation_id)
+        if place is None:
             return None
-        store = await self._stores.open(DEFAULT_AGENT.id)
+        session_id, store = place
         runs = await store.read(lambda tx: tx.runs(session_id))
         if not runs:
             return None
@@ -226,10 +240,10 @@ class Conversations:
         self, conversation_id: str, first: int, count: int, preview_chars: int
     ) -> tuple[int, list[ItemHead]]:
         """(how many there are, items `first`…), open ones with their text as it is now."""
-        session_id = await self._session_id(conversation_id)
-        if session_id is None:
+        place = await self._place(conversation_id)
+        if place is None:
             return 0, []
-        store = await self._stores.open(DEFAULT_AGENT.id)
+        session_id, store = place
         total, heads = await store.read(
             lambda tx: (tx.count_items(session_id), _with_costs(tx, tx.items(session_id, first, count, preview_chars)))
         )
@@ -251,8 +265,10 @@ class Conversations:
             for item in run.open_items():
                 if item.item_id == item_id:
                     return item.text[at : at + count], at + count >= len(item.text)
-        session_id = await self._session_id(conversation_id)
-        store = await self._stores.open(DEFAULT_AGENT.id)
+        place = await self._place(conversation_id)
+        if place is None:
+            return None
+        session_id, store = place
         record = await store.read(lambda tx: tx.item(item_id))
         if record is None or record.session_id != session_id:
             return None
@@ -261,17 +277,20 @@ class Conversations:
     async def all_items(self, conversation_id: str) -> AsyncIterator[ItemRecord]:
         """The whole transcript, as far as it is durable."""
         sessions = await self._profile.read(lambda tx: tx.conversation_sessions(conversation_id))
-        store = await self._stores.open(DEFAULT_AGENT.id)
         for session in sessions:
+            store = await self._stores.open(SessionReference.model_validate(session.reference).agent_id)
             first = 0
             while page := await store.read(functools.partial(_page, session_id=session.session_id, first=first)):
                 for item in page:
                     yield item
                 first += len(page)
 
-    async def _session_id(self, conversation_id: str) -> str | None:
+    async def _place(self, conversation_id: str) -> tuple[str, AgentStore] | None:
+        """(session, store that holds it) of a conversation; None when it has none."""
         reference = await self._reference(conversation_id)
-        return reference.session_id if reference is not None else None
+        if reference is None:
+            return None
+        return reference.session_id, await self._stores.open(reference.agent_id)
 
     async def _reference(self, conversation_id: str) -> SessionReference | None:
         live = self._live.get(conversation_id)
@@ -296,8 +315,8 @@ class Conversations:
         live = self._live.get(conversation_id)
         if live is not None:
             return live.session.inspect_state()
-        session_id = (await self.reference(conversation_id)).session_id
-        store = await self._stores.open(DEFAULT_AGENT.id)
+        reference = await self.reference(conversation_id)
+        session_id, store = reference.session_id, await self._stores.open(reference.agent_id)
         runs, calls = await store.read(lambda tx: (tx.runs(session_id), tx.unresolved_tool_calls(session_id)))
         unknown = [UnresolvedEffect(kind="input", id=run.run_id) for run in runs[-1:] if run.phase in _UNCERTAIN]
         unknown += [
@@ -313,8 +332,7 @@ class Conversations:
         Raises:
             AgentRuntimeError: there is no such run.
         """
-        store = await self._stores.open(DEFAULT_AGENT.id)
-        record = await store.read(lambda tx: tx.run(run_id))
+        record = await self._run_record(run_id)
         by_session = await self._profile.read(lambda tx: tx.sessions_to_conversations())
         conversation_id = by_session.get(record.session_id) if record is not None else None
         if record is None or conversation_id is None:
@@ -327,9 +345,28 @@ class Conversations:
         run = Run.restored(record, reference=reference)
         return conversation_id, SessionReference.model_validate(reference), run
 
-    async def inspect(self, choice: Choice, effort: str, terms: Terms) -> AgentInspection:
+    async def _run_record(self, run_id: str) -> RunRecord | None:
+        counted = await self._agents.count_conversations()
+        for agent_id in [name for name, count in counted.items() if count]:
+            store = await self._stores.open(agent_id)
+            record = await store.read(lambda tx: tx.run(run_id))
+            if record is not None:
+                return record
+        return None
+
+    async def inspect(
+        self, choice: Choice, effort: str, terms: Terms | None = None, agent: str | None = None
+    ) -> AgentInspection:
         """What a session with this choice would be. Opens nothing and sends nothing."""
-        return await self._runtime.create_agent(DEFAULT_AGENT).inspect(_options(choice, effort, terms))
+        record = self._agent(agent)
+        options = _options(choice, effort, terms or agent_terms(record))
+        return await self._runtime.create_agent(definition(record)).inspect(options)
+
+    def _agent(self, agent_id: str | None) -> AgentRecord:
+        record = self._agents.current if agent_id is None else self._agents.find(agent_id)
+        if record.agent_id in self._leaving:
+            raise AgentRefusedError(f"The agent {record.name} is being deleted.", code="AGENT_UNKNOWN")
+        return record
 
     # ------------------------------------------------------------------- drafts
 
@@ -368,6 +405,7 @@ class Conversations:
         effort: str,
         composed: bool = False,
         terms: Terms | None = None,
+        agent: str | None = None,
         metadata: dict[str, Any] | None = None,
         response_format: dict[str, Any] | None = None,
     ) -> tuple[str, Run]:
@@ -380,14 +418,16 @@ class Conversations:
             choice: what it goes to.
             effort: how hard the model is to think, "" for its own measure.
             composed: the text is what the composer holds; it is kept as the draft until it is accepted.
-            terms: what a new conversation's session is opened on; of one that is there, what it must be on.
+            terms: what a new conversation's session is opened on, else as its agent says; of one that is there,
+                what it must be on.
+            agent: what a new conversation is begun with, by its id; None for the current one.
             metadata: kept with the request.
             response_format: what the reply has to be, where it is not to be text.
 
         Raises:
             AgentRuntimeError: nothing was accepted; the text is still the caller's.
         """
-        message = _Message(text, request_id, choice, effort, terms, metadata, response_format)
+        message = _Message(text, request_id, choice, effort, terms, agent, metadata, response_format)
         return await self._finish(self._send(conversation_id, message, composed=composed))
 
     async def _send(self, conversation_id: str | None, message: "_Message", *, composed: bool) -> tuple[str, Run]:
@@ -402,8 +442,9 @@ class Conversations:
             await self._profile.transact(lambda tx: _put_draft(tx, draft, text))
         if conversation_id is not None:
             return await self._say(conversation_id, message, draft)
-        terms = message.terms or DEFAULT_TERMS
-        conversation_id = await self._begin(title_of(text), choice, message.effort, terms, state="admitted")
+        conversation_id = await self._begin(
+            title_of(text), choice, message.effort, message.terms, message.agent, state="admitted"
+        )
         try:
             return await self._say(conversation_id, message, draft)
         except StorageError:
@@ -421,7 +462,7 @@ class Conversations:
                 known = await live.session.find_request(message.request_id)
                 if known is None:
                     raise AgentBusyError("A reply is still coming. Stop it first, or wait until it has ended.")
-            await self._hint_open()
+            await self._hint_open(live.agent_id)
             bound = live.session.options.execution
             _check_bound(live.session.options, choice, message.terms)
             reasoning = choice.execution(effort).reasoning
@@ -454,14 +495,13 @@ class Conversations:
         self._changed(conversation_id)
         return conversation_id, run
 
-    async def begin(self, choice: Choice, effort: str, terms: Terms) -> str:
+    async def begin(self, choice: Choice, effort: str, terms: Terms | None = None, agent: str | None = None) -> str:
         """Open a conversation in which nothing is said yet; returns its id."""
         if not choice.available:
             raise AgentRuntimeError(choice.unavailable_because, code="CHOICE_UNAVAILABLE")
-        conversation_id = await self._begin(UNTITLED, choice, effort, terms, state="")
+        conversation_id = await self._begin(UNTITLED, choice, effort, terms, agent, state="")
         self._changed(conversation_id)
-        if not self.running():
-            await self._hint_closed()
+        await self._hint_closed(self._live[conversation_id].agent_id)
         return conversation_id
 
     async def resume(self, conversation_id: str) -> InspectedState:
@@ -478,6 +518,9 @@ class Conversations:
         """Open the session that a reference names; returns the conversation it belongs to, a new one if to none."""
         by_session = await self._profile.read(lambda tx: tx.sessions_to_conversations())
         conversation_id = by_session.get(reference.session_id)
+        if self._agents.get(reference.agent_id) is None:
+            # Nothing is opened, and no folder made, for an agent that only a reference speaks of.
+            raise AgentScopeMismatchError(NOT_YOURS)
         if conversation_id is None:
             session = await self._runtime.resume_session(reference, context=OWNER)
             bound = session.options.execution
@@ -493,14 +536,19 @@ class Conversations:
             await self._open(conversation_id)
         return conversation_id
 
-    async def _begin(self, title: str, choice: Choice, effort: str, terms: Terms, state: str) -> str:
-        agent = self._runtime.create_agent(DEFAULT_AGENT)
-        session = await agent.open_session(_options(choice, effort, terms))
+    async def _begin(
+        self, title: str, choice: Choice, effort: str, terms: Terms | None, agent: str | None, state: str
+    ) -> str:
+        record = self._agent(agent)
+        options = _options(choice, effort, terms or agent_terms(record))
+        # The session keeps this definition: what is edited later holds for the sessions after it.
+        session = await self._runtime.create_agent(definition(record)).open_session(options)
         return await self._keep(session, title, choice.record(effort), state)
 
     async def _keep(self, session: Session, title: str, choice: dict[str, Any], state: str) -> str:
         conversation_id = "c" + secrets.token_hex(12)
         now = _now_ms()
+        agent_id = session.reference().agent_id
         record = ConversationRecord(
             conversation_id=conversation_id,
             title=title,
@@ -508,27 +556,29 @@ class Conversations:
             archived=False,
             created_ms=now,
             updated_ms=now,
-            agent_id=DEFAULT_AGENT.id,
+            agent_id=agent_id,
             choice=choice,
             state=state,
         )
         reference = session.reference().model_dump(mode="json")
 
         def begin(tx: ProfileTx) -> None:
+            if not tx.has_agent(agent_id):
+                raise ConversationGoneError("The agent of this conversation was deleted meanwhile.")
             tx.put_conversation(record)
             tx.add_conversation_session(conversation_id, session.session_id, reference)
-            tx.put_agent_hint(DEFAULT_AGENT.id, True, None)
+            tx.put_agent_hint(agent_id, True, None)
 
         await self._profile.transact(begin)
-        self._hinted.add(DEFAULT_AGENT.id)
+        self._hinted.add(agent_id)
         self._live[conversation_id] = _Live(session)
         return conversation_id
 
-    async def _hint_open(self) -> None:
+    async def _hint_open(self, agent_id: str) -> None:
         # Written before the agent's own commit, so that it errs only towards "look there".
-        if DEFAULT_AGENT.id not in self._hinted:
-            await self._profile.transact(lambda tx: tx.put_agent_hint(DEFAULT_AGENT.id, True, None))
-            self._hinted.add(DEFAULT_AGENT.id)
+        if agent_id not in self._hinted:
+            await self._profile.transact(lambda tx: tx.put_agent_hint(agent_id, True, None))
+            self._hinted.add(agent_id)
 
     async def _open(self, conversation_id: str) -> _Live:
         lock = self._opening.setdefault(conversation_id, asyncio.Lock())
@@ -569,10 +619,10 @@ class Conversations:
 
     async def ask_again(self, conversation_id: str, *, request_id: str, choice: Choice, effort: str) -> tuple[str, Run]:
         """Send the last message of the person once more, as a new run. Only ever on the person's word."""
-        session_id = await self._session_id(conversation_id)
-        if session_id is None:
+        place = await self._place(conversation_id)
+        if place is None:
             raise ConversationGoneError("This conversation is not there any more.")
-        store = await self._stores.open(DEFAULT_AGENT.id)
+        session_id, store = place
         runs = await store.read(lambda tx: tx.runs(session_id))
         if not runs:
             raise AgentRuntimeError("There is no message to ask again.", code="MESSAGE_EMPTY")
@@ -610,19 +660,61 @@ class Conversations:
     async def _delete(self, conversation_id: str) -> None:
         live = await self._open_for_deletion(conversation_id)
         if live is not None:
-            if live.run is not None:
-                try:
-                    await self.stop(conversation_id)
-                except AgentSessionRecoveryError:
-                    log.warning("a run was deleted whose end was not confirmed")
             reference = live.session.reference()
-            await live.session.destroy()
-            self._live.pop(conversation_id, None)
+            await self._let_go(conversation_id)
             await self._runtime.delete_session(reference, context=OWNER)
         await self._profile.transact(lambda tx: tx.delete_conversation(conversation_id))
         self._endings.pop(conversation_id, None)
         self._opening.pop(conversation_id, None)
         self._changed(conversation_id)
+
+    async def delete_agent(self, agent_id: str) -> list[str]:
+        """Stop what runs, then remove an agent with its conversations and its files; returns the conversations.
+
+        Raises:
+            AgentRuntimeError: it stays: it is the only one, or a tool of it may have acted and that is not known.
+        """
+        return await self._finish(self._delete_agent(agent_id))
+
+    async def _delete_agent(self, agent_id: str) -> list[str]:
+        self._agents.check_not_last(agent_id)
+        self._leaving.add(agent_id)
+        try:
+            names = [r.conversation_id for r in await self._profile.read(lambda tx: tx.conversations_of(agent_id))]
+            await self._check_resolved(names)
+            while at_hand := [name for name, live in self._live.items() if live.agent_id == agent_id]:
+                await self._let_go(at_hand[0])
+            async with self._stores.removing(agent_id):
+                # The one commit that decides: before it all is as it was, after it the files only have to go.
+                await self._agents.forget(agent_id)
+        finally:
+            self._leaving.discard(agent_id)
+        self._hinted.discard(agent_id)
+        for name in names:
+            self._endings.pop(name, None)
+            self._opening.pop(name, None)
+            self._changed(name)
+        return names
+
+    async def _check_resolved(self, names: list[str]) -> None:
+        for name in names:
+            if any(effect.kind == "tool-result" for effect in (await self.standing(name)).unresolved_effects):
+                raise AgentRefusedError(
+                    "A tool may have acted in a conversation of this agent, and what came of it is not known. "
+                    "Open that conversation and find out first. Nothing was deleted.",
+                    code="AGENT_UNRESOLVED_EFFECT",
+                )
+
+    async def _let_go(self, conversation_id: str) -> None:
+        """Stop what runs in a conversation and close its session."""
+        live = self._live[conversation_id]
+        if live.run is not None:
+            try:
+                await self.stop(conversation_id)
+            except AgentSessionRecoveryError:
+                log.warning("a run was deleted whose end was not confirmed")
+        await live.session.destroy()
+        self._live.pop(conversation_id, None)
 
     async def _open_for_deletion(self, conversation_id: str) -> _Live | None:
         try:
@@ -652,8 +744,7 @@ class Conversations:
         self._endings[conversation_id] = ending
         await self._record_state(conversation_id, ending.state)
         self._changed(conversation_id)
-        if not self.running():
-            await self._hint_closed()
+        await self._hint_closed(live.agent_id)
 
     async def _record_state(self, conversation_id: str, state: RunState) -> None:
         phase = {v: k for k, v in _ENDED.items()}[state]
@@ -665,25 +756,36 @@ class Conversations:
 
         await self._profile.transact(put)
 
-    async def _hint_closed(self) -> None:
-        if DEFAULT_AGENT.id in self._hinted:
-            self._hinted.discard(DEFAULT_AGENT.id)
-            await self._profile.transact(lambda tx: tx.put_agent_hint(DEFAULT_AGENT.id, False, None))
+    async def _hint_closed(self, agent_id: str) -> None:
+        """Nothing of this agent needs to be looked at after a crash any more, unless a run of it goes on."""
+        at_work = any(live.run is not None and live.agent_id == agent_id for live in self._live.values())
+        if agent_id in self._hinted and not at_work:
+            self._hinted.discard(agent_id)
+            await self._profile.transact(lambda tx: tx.put_agent_hint(agent_id, False, None))
 
     async def recover(self) -> None:
         """After a start: bring every run that was open when the host ended to where it is known to be.
 
         One that was accepted and never sent is sent now; of one that was sent, what became of it is
-        unknown, and it is not sent again.
+        unknown, and it is not sent again. An agent whose file cannot be read keeps no other from this.
         """
-        hint, left = await self._profile.read(
-            lambda tx: (tx.agent_hint(DEFAULT_AGENT.id), _left_open(tx) if _hints_open(tx) else [])
-        )
-        if hint is None or not hint.open:
-            return
-        self._hinted.add(DEFAULT_AGENT.id)
+        hints = await self._profile.read(lambda tx: tx.agent_hints())
+        fault: AgentRuntimeError | None = None
+        for agent_id in [agent.agent_id for agent in self._agents if agent.agent_id in hints]:
+            if not hints[agent_id].open:
+                continue
+            try:
+                await self._recover(agent_id)
+            except AgentRuntimeError as met:
+                fault = met
+        if fault is not None:
+            raise fault
+
+    async def _recover(self, agent_id: str) -> None:
+        left = await self._profile.read(lambda tx: _left_open(tx, agent_id))
+        self._hinted.add(agent_id)
         by_session = await self._profile.read(lambda tx: tx.sessions_to_conversations())
-        recovered = await self._runtime.recover(DEFAULT_AGENT.id)
+        recovered = await self._runtime.recover(agent_id)
         touched = {name: None for run in recovered if (name := by_session.get(run.session_id)) is not None}
         for run in recovered:
             conversation_id = by_session.get(run.session_id)
@@ -694,15 +796,15 @@ class Conversations:
         for conversation_id in {**touched, **dict.fromkeys(name for name in left if name not in self._live)}:
             await self._settle(conversation_id)
             self._changed(conversation_id)
-        if not self.running():
-            await self._hint_closed()
+        await self._hint_closed(agent_id)
 
     async def _settle(self, conversation_id: str) -> None:
         """Make what the profile says of a conversation agree with what the agent's file knows."""
-        sessions = await self._profile.read(lambda tx: tx.conversation_sessions(conversation_id))
-        session_id = sessions[-1].session_id if sessions else ""
-        store = await self._stores.open(DEFAULT_AGENT.id)
-        runs = await store.read(lambda tx: tx.runs(session_id))
+        place = await self._place(conversation_id)
+        runs: list[RunRecord] = []
+        if place is not None:
+            session_id, store = place
+            runs = await store.read(lambda tx: tx.runs(session_id))
         if not runs:
             # Begun, and the host ended before its first message was accepted: that is a draft, not a conversation.
             await self.delete(conversation_id)
@@ -807,17 +909,9 @@ def _open_head(item: OpenItem, run: Run, session_id: str, preview_chars: int) ->
     )
 
 
-def _hints_open(tx: ProfileTx) -> bool:
-    hint = tx.agent_hint(DEFAULT_AGENT.id)
-    return hint is not None and hint.open
-
-
-def _left_open(tx: ProfileTx) -> list[str]:
-    """Conversations that the profile last said to be at work."""
-    every = (
-        record for archived in (False, True) for record in tx.conversations("", 0, 1_000_000, archived=archived).rows
-    )
-    return [record.conversation_id for record in every if record.state in OPEN_PHASES]
+def _left_open(tx: ProfileTx, agent_id: str) -> list[str]:
+    """Conversations of an agent that the profile last said to be at work."""
+    return [record.conversation_id for record in tx.conversations_of(agent_id) if record.state in OPEN_PHASES]
 
 
 def _put_draft(tx: ProfileTx, key: str, text: str) -> None:

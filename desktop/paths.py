@@ -7,10 +7,15 @@ taken before the first window is painted.
 
 import errno
 import os
+import re
 import stat
 import sys
 from pathlib import Path
 from typing import NamedTuple
+
+GONE = ".gone-"
+"""What the name of a folder begins with that is being deleted."""
+_AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 SUN_PATH_BYTES = 108
 """Room for the path of a Unix socket, with its closing NUL."""
@@ -77,11 +82,26 @@ class ProfilePaths(NamedTuple):
 
     @property
     def logs(self) -> Path:
-        return self.data / "logs"
+        return self.root / "logs"
+
+    @property
+    def models(self) -> Path:
+        """What the person says of models; the same for all profiles."""
+        return self.data / "models.toml"
+
+    @property
+    def agents(self) -> Path:
+        return self.root / "agents"
 
     def agent(self, agent_id: str) -> Path:
         """Folder of one agent."""
-        return self.root / "agents" / agent_id
+        if not _AGENT_ID.fullmatch(agent_id):
+            raise ValueError(f"no agent is called {agent_id!r}")
+        return self.agents / agent_id
+
+    def gone_agent(self, agent_id: str) -> Path:
+        """Where the folder of an agent lies while it is deleted."""
+        return self.agents / (GONE + agent_id)
 
     def agent_store(self, agent_id: str) -> Path:
         return self.agent(agent_id) / "agent.sqlite3"

@@ -8,10 +8,11 @@ say that an agent has work when it has none, never the other way round.
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
+from desktop import names
 from desktop.migrations import STEPS
 from runtime_host.storage.common import from_json, storable, to_json
 from runtime_host.storage.sqlite_file import SqliteFile, SqliteTx, StoreFormat
@@ -35,6 +36,33 @@ class ConversationRecord(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str
     choice: dict[str, Any] | None = None
     state: str = ""
+
+
+Preset = Literal["chat", "read", "work"]
+PRESETS: tuple[Preset, ...] = get_args(Preset)
+
+
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new conversation is begun with.
+
+    Attributes:
+        instructions: what the model is told ahead of everything.
+        choice: harness, connector and model as JSON; None for whatever is the default then.
+        effort: how hard the model is to think; "" for its own measure.
+        preset: what its conversations may touch.
+        folder: where they read or work; "" when they touch nothing.
+        tools: of the host, by their names.
+    """
+
+    agent_id: str
+    name: str
+    description: str = ""
+    instructions: str = ""
+    choice: dict[str, Any] | None = None
+    effort: str = ""
+    preset: Preset = "chat"
+    folder: str = ""
+    tools: tuple[str, ...] = ()
 
 
 class ConversationSession(NamedTuple):
@@ -138,7 +166,19 @@ class ProfileTx(SqliteTx):
         )
         return dict(rows.fetchall())
 
+    def conversations_of(self, agent_id: str) -> list[ConversationRecord]:
+        """All of an agent, put away or not, in the order they were begun."""
+        rows = self.db.execute(f"{_CONVERSATIONS} WHERE agent_id = ? ORDER BY conversation", (agent_id,))
+        return [_conversation(row) for row in rows]
+
+    def count_by_agent(self) -> dict[str, int]:
+        """How many conversations each agent has; none of one that has none."""
+        return dict(self.db.execute("SELECT agent_id, count(*) FROM conversations GROUP BY agent_id").fetchall())
+
     # drafts
+
+    def drafts(self) -> dict[str, str]:
+        return dict(self.db.execute("SELECT key, text FROM drafts ORDER BY key").fetchall())
 
     def put_draft(self, key: str, text: str) -> None:
         """Keep what is typed and not sent in conversation `key`, or in a new one when that is ""."""
@@ -161,6 +201,9 @@ class ProfileTx(SqliteTx):
     def put_setting(self, key: str, value: Any) -> None:
         self.db.execute("INSERT OR REPLACE INTO settings (key, value) VALUES (?, ?)", (key, to_json(value)))
 
+    def settings(self) -> dict[str, Any]:
+        return {key: from_json(value) for key, value in self.db.execute("SELECT key, value FROM settings ORDER BY key")}
+
     # connectors
 
     def connectors(self) -> list[dict[str, Any]]:
@@ -178,6 +221,33 @@ class ProfileTx(SqliteTx):
         self.erase()
 
     # agents
+
+    def agents(self) -> list[AgentRecord]:
+        """In the order they were made."""
+        rows = self.db.execute("SELECT agent_id, name, record FROM agents ORDER BY agent")
+        return [_agent(*row) for row in rows]
+
+    def has_agent(self, agent_id: str) -> bool:
+        return self.db.execute("SELECT 1 FROM agents WHERE agent_id = ?", (agent_id,)).fetchone() is not None
+
+    def put_agent(self, record: AgentRecord) -> None:
+        """Add it, or put it in the place of the one with its id."""
+        self.db.execute(
+            "INSERT INTO agents (agent_id, name, name_key, record) VALUES (?, ?, ?, ?) ON CONFLICT (agent_id) DO UPDATE"
+            " SET name = excluded.name, name_key = excluded.name_key, record = excluded.record",
+            (record.agent_id, storable(record.name), names.same(storable(record.name)), to_json(_agent_json(record))),
+        )
+        self.erase()
+
+    def delete_agent(self, agent_id: str) -> None:
+        """Remove it with its conversations, their drafts and its hint."""
+        self.db.execute(
+            "DELETE FROM drafts WHERE key IN (SELECT conversation_id FROM conversations WHERE agent_id = ?)",
+            (agent_id,),
+        )
+        for table in ("conversations", "agents", "agent_hints"):
+            self.db.execute(f"DELETE FROM {table} WHERE agent_id = ?", (agent_id,))  # noqa: S608 -- names of ours
+        self.erase()
 
     def agent_hint(self, agent_id: str) -> AgentHint | None:
         return self.agent_hints().get(agent_id)
@@ -221,3 +291,11 @@ def _conversation(row: tuple[Any, ...]) -> ConversationRecord:
         choice=None if choice is None else from_json(choice),
         state=state,
     )
+
+
+def _agent(agent_id: str, name: str, record: str) -> AgentRecord:
+    return msgspec.convert({**from_json(record), "agent_id": agent_id, "name": name}, AgentRecord)
+
+
+def _agent_json(record: AgentRecord) -> dict[str, Any]:
+    return {key: value for key, value in msgspec.to_builtins(record).items() if key not in ("agent_id", "name")}

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from desktop.profile_store import PROFILE_FORMAT, ConversationRecord, ProfileTx, open_profile_store
+from desktop.profile_store import PROFILE_FORMAT, AgentRecord, ConversationRecord, ProfileTx, open_profile_store
 from runtime_host.storage.base import AgentTx, ItemRecord, RequestRecord, RunRecord, SessionRecord, ToolCallRecord
 from runtime_host.storage.sqlite import AGENT_FORMAT, open_agent_store
 
@@ -123,6 +123,27 @@ def fill_profile(tx: ProfileTx) -> None:
     tx.put_agent_hint("assistant", True, 5)
 
 
+FIRST_AGENT = AgentRecord(agent_id="assistant", name="Assistant")
+"""What version 2 makes of the one agent that version 1 had without a record."""
+
+READER = AgentRecord(
+    agent_id="a1",
+    name="Grüße",
+    description="Reads.",
+    instructions="Be brief.\n",
+    choice={"driver": "native.agent", "connector": "mine", "model": "m"},
+    effort="low",
+    preset="read",
+    folder="/srv/notes",
+    tools=("clock",),
+)
+
+
+def fill_agents(tx: ProfileTx) -> None:
+    """What version 2 brought: agents."""
+    tx.put_agent(READER)
+
+
 def told_by_profile(tx: ProfileTx) -> Any:
     kept = tx.draft(""), tx.setting("theme"), tx.connectors(), tx.agent_hints()
     return tx.conversation("c1"), tx.conversation_sessions("c1"), kept
@@ -151,6 +172,7 @@ async def _write() -> None:
     if not profile.exists():
         profile_store = await open_profile_store(profile, profile="p")
         await profile_store.transact(fill_profile)
+        await profile_store.transact(fill_agents)
         await profile_store.close()
     for file in (agent, profile):
         file.with_name(file.name + ".lock").unlink(missing_ok=True)

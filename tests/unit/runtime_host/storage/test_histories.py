@@ -7,7 +7,17 @@ import pytest
 
 from desktop.profile_store import PROFILE_FORMAT, open_profile_store
 from runtime_host.storage.sqlite import AGENT_FORMAT, open_agent_store
-from tests.histories.stores import AGENT_TOLD, CALLS, HERE, PROFILE_TOLD, told_by_agent, told_by_profile, told_of_tools
+from tests.histories.stores import (
+    AGENT_TOLD,
+    CALLS,
+    FIRST_AGENT,
+    HERE,
+    PROFILE_TOLD,
+    READER,
+    told_by_agent,
+    told_by_profile,
+    told_of_tools,
+)
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("agent-v*.sqlite3")))
@@ -30,6 +40,9 @@ async def test_a_profile_file_of_an_earlier_version(name: str, tmp_path: Path) -
     store = await open_profile_store(tmp_path / "profile.sqlite3", profile="p")
     try:
         assert await store.read(told_by_profile) == PROFILE_TOLD
+        agents = [FIRST_AGENT] if name == "profile-v1.sqlite3" else [FIRST_AGENT, READER]
+        assert await store.read(lambda tx: tx.agents()) == agents
+        assert await store.read(lambda tx: tx.count_by_agent()) == {"assistant": 1}
         await store.transact(lambda tx: tx.put_draft("c1", "next"))
     finally:
         await store.close()
