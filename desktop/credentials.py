@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from desktop import key_store
 from desktop.key_store import SYSTEM_BACKENDS, Backend, KeyStoreState
@@ -261,14 +261,19 @@ class Credentials:
             )
         return found
 
-    async def delete(self, ref: SecretRef) -> None:
-        """Delete the key that `ref` names; without effect where there is none.
+    @staticmethod
+    def variable_state(name: str) -> Literal["set", "not set"]:
+        """Whether the variable that is to hold a key is set where this host runs."""
+        return "set" if os.environ.get(name, "").strip() else "not set"
+
+    async def delete(self, ref: SecretRef) -> Secret | None:
+        """Delete the key that `ref` names; returns what was deleted. Without effect where there is none.
 
         Raises:
-            ConnectorError: as `store`.
+            ConnectorError: as `store`; the key is still there then.
         """
         if ref.kind == "env":
-            return
+            return None
         before: list[str | None] = []
 
         def remove(backend: Backend) -> None:
@@ -281,6 +286,7 @@ class Credentials:
                 self._restore(backend, ref.name, before[0])
 
         await self._run(remove, undo)
+        return None if before[0] is None else Secret(before[0])
 
     async def check(self) -> None:
         """Whether keys can be kept here at all, without reading or writing one.

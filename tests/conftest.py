@@ -121,6 +121,8 @@ CAPABILITIES: dict[str, tuple[Callable[[], bool], str]] = {
     "strace": (_program("strace"), "strace is not installed"),
     "gcc": (_compiler, "a C compiler with its headers is not installed"),
     "git": (_program("git"), "git is not installed"),
+    "gnome-keyring": (_program("gnome-keyring-daemon"), "gnome-keyring is not installed"),
+    "dbus-daemon": (_program("dbus-daemon"), "dbus-daemon is not installed"),
     "setpriv": (_program("setpriv"), "setpriv (util-linux) is not installed"),
     "imagemagick": (_program("import"), "imagemagick is not installed"),
 }

@@ -1,129 +1,56 @@
-"""`python -m tests.process.key_store_session`: what `Credentials` meets in a session bus of its own.
+"""`python -m tests.process.key_store_session`: `Credentials` in a process of its own, told what to do line by line.
 
-Runs inside `dbus-run-session` with an empty home; starts the real key store daemon, prints one JSON
-object of what happened, and ends the daemon. No part of it is a test: test_secret_service.py is.
+A process of its own, because keyring remembers for the whole process what it found. Reads one JSON array
+[method, ...] a line, answers with one JSON object: what came of it, and what was said meanwhile. No part of it
+is a test: test_secret_service.py is.
 """
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
-import time
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 from desktop.credentials import Credentials
+from desktop.key_store import KeyStoreState
 from desktop.secret import Secret
 from runtime_host.connectors.base import SecretRef
 from runtime_host.errors import ConnectorError
 
-KEY = "canary-a41e-in-the-key-store"
 
-
-def start_daemon() -> "subprocess.Popen[bytes]":
-    """A fresh, unlocked login keyring."""
-    daemon = subprocess.Popen(
-        ["gnome-keyring-daemon", "--foreground", "--unlock", "--components=secrets"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    assert daemon.stdin is not None
-    daemon.stdin.write(b"passphrase")
-    daemon.stdin.close()
-    return daemon
-
-
-def wait_for_daemon() -> None:
-    """Until the default collection answers, unlocked."""
-    import secretstorage
-
-    for _ in range(1_000):
-        try:
-            connection = secretstorage.dbus_init()
-            unlocked = not secretstorage.get_default_collection(connection).is_locked()
-            connection.close()
-            if unlocked:
-                return
-        except secretstorage.exceptions.SecretStorageException:
-            pass
-        time.sleep(0.02)
-    raise TimeoutError("the key store daemon did not come up")
-
-
-def lock() -> None:
-    import secretstorage
-
-    connection = secretstorage.dbus_init()
-    secretstorage.get_default_collection(connection).lock()
-    connection.close()
-
-
-def files_with(needle: bytes) -> list[str]:
-    """Files below the home that hold `needle`."""
-    return [str(path) for path in Path(os.environ["HOME"]).rglob("*") if path.is_file() and needle in path.read_bytes()]
-
-
-async def outcome(work: Any) -> Any:
+async def outcome(keys: Credentials, method: str, *words: str) -> dict[str, Any]:
     try:
-        result = await work
+        match method:
+            case "state":
+                result: Any = await keys.state()
+            case "store":
+                result = await keys.store(words[0], Secret(words[1]))
+            case "resolve":
+                result = await keys.resolve(SecretRef(kind="keyring", name=words[0]))
+            case "delete":
+                result = await keys.delete(SecretRef(kind="keyring", name=words[0]))
+            case _:
+                raise ValueError(method)
     except ConnectorError as refusal:
         return {"code": refusal.error_code, "sentence": refusal.message}
-    return result.model_dump() if isinstance(result, SecretRef) else result
+    if isinstance(result, KeyStoreState):
+        return asdict(result)
+    if isinstance(result, SecretRef):
+        return {"stored": result.name}
+    return {"value": result.reveal() if isinstance(result, Secret) else result}
 
 
-async def unlocked() -> dict[str, Any]:
-    keys, others = Credentials("uuid-one"), Credentials("uuid-two")
-    said: dict[str, Any] = {"stored": await outcome(keys.store("groq", Secret(KEY)))}
-    ref = SecretRef(kind="keyring", name="groq")
-    said["resolved"] = await outcome(keys.resolve(ref)) == KEY
-    said["other profile"] = await outcome(others.resolve(ref))
-    said["replaced"] = await outcome(keys.store("groq", Secret(KEY + "-2")))
-    said["resolved again"] = await outcome(keys.resolve(ref)) == KEY + "-2"
-    said["plain in files"] = files_with(KEY.encode())
-    said["deleted"] = await outcome(keys.delete(ref))
-    said["after"] = await outcome(keys.resolve(ref))
+async def main(profile: str, patience_s: float) -> int:
+    said: list[str] = []
+    keys = Credentials(profile, slow_after_s=1.0, look_s=1.0, patience_s=patience_s, on_slow=said.append)
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        answer = await outcome(keys, *json.loads(line))
+        print(json.dumps({**answer, "said": said}), flush=True)
+        said.clear()
     await keys.aclose()
-    await others.aclose()
-    return said
-
-
-async def locked() -> dict[str, Any]:
-    keys = Credentials("uuid-one")
-    said: dict[str, Any] = {"stored": await outcome(keys.store("groq", Secret(KEY)))}
-    lock()
-    said["resolved"] = await outcome(keys.resolve(SecretRef(kind="keyring", name="groq")))
-    said["stored locked"] = await outcome(keys.store("other", Secret(KEY)))
-    await keys.aclose()
-    return said
-
-
-async def absent() -> dict[str, Any]:
-    keys = Credentials("uuid-one")
-    said = {
-        "stored": await outcome(keys.store("groq", Secret(KEY))),
-        "resolved": await outcome(keys.resolve(SecretRef(kind="keyring", name="groq"))),
-        "plain in files": files_with(KEY.encode()),
-    }
-    await keys.aclose()
-    return said
-
-
-def main() -> int:
-    scenario = sys.argv[1]
-    if scenario == "absent":
-        print(json.dumps(asyncio.run(absent())))
-        return 0
-    daemon = start_daemon()
-    try:
-        wait_for_daemon()
-        print(json.dumps(asyncio.run({"unlocked": unlocked, "locked": locked}[scenario]())))
-    finally:
-        daemon.terminate()
-        daemon.wait(10)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(asyncio.run(main(sys.argv[1], float(sys.argv[2]))))

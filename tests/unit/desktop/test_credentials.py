@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from desktop.credentials import Credentials
-from desktop.key_store import SYSTEM_BACKENDS
+from desktop.key_store import SYSTEM_BACKENDS, State
 from desktop.secret import Secret
 from runtime_host.connectors.base import SecretRef
 from runtime_host.errors import ConnectorError
@@ -261,6 +261,139 @@ async def test_with_someone_to_tell_a_slow_key_store_may_take_its_time() -> None
 
 def assert_released(release: threading.Event) -> None:
     assert release.wait(30)
+
+
+async def test_what_only_reads_and_hangs_holds_up_no_later_call() -> None:
+    release, hanging = threading.Event(), threading.Event()
+    store = FakeStore()
+    keys = credentials(store, slow_after_s=0.2, look_s=0.05)
+    ref = await keys.store("groq", Secret(KEY))
+
+    def hang_once(call: str) -> None:
+        store.before = lambda call: None
+        hanging.set()
+        assert release.wait(30)
+
+    store.before = hang_once
+    lost = asyncio.ensure_future(keys.resolve(ref))
+    await _until(hanging.is_set)
+    assert (await keys.state()).state == "slow"
+    assert (await refused(lost)).error_code == "KEYRING_SLOW"
+    assert await keys.resolve(ref) == KEY
+    assert (await keys.state()).state == "ok"
+    await keys.aclose()
+    release.set()
+
+
+async def test_giving_up_on_a_deletion_leaves_the_key() -> None:
+    release, entered = threading.Event(), threading.Event()
+    store = FakeStore()
+    keys = credentials(store, slow_after_s=0.05)
+    ref = await keys.store("groq", Secret(KEY))
+
+    def wait(call: str) -> None:
+        if call == "delete":
+            entered.set()
+            release.wait(30)
+
+    store.before = wait
+    assert "nothing was changed" in (await refused(keys.delete(ref))).message
+    assert entered.is_set()
+    release.set()
+    await keys.aclose()
+    await _until(lambda: list(store.entries.values()) == [KEY])
+
+
+@pytest.mark.parametrize("written", [False, True])
+async def test_a_key_that_cannot_be_replaced_is_still_there(written: bool) -> None:
+    store = FakeStore()
+    keys = credentials(store)
+    ref = await keys.store("groq", Secret("old-key-of-groq"))
+    failing = True
+
+    def fail(name: str) -> None:
+        nonlocal failing
+        if name == "set" and failing:
+            failing = False
+            if written:
+                store.entries["remuda/uuid-1", "groq"] = KEY
+            raise KeyringLocked
+
+    store.before = fail
+    assert (await refused(keys.store("groq", Secret(KEY)))).error_code == "KEYRING_LOCKED"
+    assert await keys.resolve(ref) == "old-key-of-groq"
+    await keys.aclose()
+
+
+async def test_what_was_exchanged_can_be_put_back() -> None:
+    store = FakeStore()
+    keys = credentials(store)
+    ref, nothing = await keys.exchange("groq", Secret("first-key"))
+    assert nothing is None
+    _, first = await keys.exchange("groq", Secret(KEY))
+    assert first == Secret("first-key")
+    await keys.put_back(ref, first)
+    assert await keys.resolve(ref) == "first-key"
+    await keys.put_back(ref, None)
+    assert store.entries == {}
+    await keys.put_back(ref, None)
+    await keys.aclose()
+
+
+class StandingStore(FakeStore):
+    """A key store that says how it stands."""
+
+    standing: State = "ok"
+    looked = 0
+
+    def look(self) -> State:
+        self.looked += 1
+        return self.standing
+
+
+async def test_a_look_at_the_state_asks_for_nothing() -> None:
+    store = StandingStore()
+    keys = credentials(store)
+    states: tuple[State, ...] = ("ok", "locked", "absent")
+    for state in states:
+        store.standing = state
+        found = await keys.state()
+        assert found.state == state
+        assert found.sentence
+        assert bool(found.way) == (state != "ok")
+    assert store.looked == 3
+    # (No call of a key was made: the store in memory notes the thread of each.)
+    assert store.threads == set()
+    await keys.aclose()
+
+
+async def test_a_declined_question_is_told_until_the_store_is_open() -> None:
+    store = StandingStore()
+    keys = credentials(store)
+    store.standing = "locked"
+
+    def decline(call: str) -> None:
+        raise PromptDismissedException
+
+    store.before = decline
+    assert (await keys.state()).state == "locked"
+    assert (await refused(keys.store("groq", Secret(KEY)))).error_code == "KEYRING_DENIED"
+    assert (await keys.state()).state == "denied"
+    store.before, store.standing = lambda call: None, "ok"
+    assert (await keys.state()).state == "ok"
+    store.standing = "locked"
+    assert (await keys.state()).state == "locked"
+    await keys.aclose()
+
+
+async def test_a_key_store_that_cannot_be_opened_is_a_state_and_not_an_error() -> None:
+    def opened() -> FakeStore:
+        raise InitError from OSError()
+
+    keys = Credentials("uuid-1", open_backend=opened, trusted=frozenset([__name__]))
+    found = await keys.state()
+    assert (found.state, "--key-env" in found.way) == ("absent", True)
+    await keys.aclose()
 
 
 async def test_a_hanging_key_store_holds_up_no_end() -> None:
