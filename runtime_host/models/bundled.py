@@ -61,21 +61,22 @@ def _openai(
     return Sourced(_OPENAI, _OPENAI_PAGES + model, seen, context_tokens, 128_000, input_usd, output_usd, cached_usd)
 
 
-# Input, output and cached input, each for a million tokens.
+# Input, output and cached input, each for a million tokens. A maker's first is what a new conversation takes: the one
+# for everything, not the dearest.
 SOURCED: Final[Mapping[str, Sourced]] = {
-    "gpt-6-astra": _openai("gpt-6-astra", "2026-10-07", 1_050_000, 10, 50, 1),
     "gpt-6.1-sol": _openai("gpt-6.1-sol", "2026-10-07", 1_050_000, 2, 10, 0.1),
+    "gpt-6-astra": _openai("gpt-6-astra", "2026-10-07", 1_050_000, 10, 50, 1),
     "gpt-6-sol": _openai("gpt-6-sol", "2026-10-07", 1_050_000, 2, 10, 0.2),
     "gpt-6-luna": _openai("gpt-6-luna", "2026-10-07", 1_050_000, 0.1, 0.5, 0.01),
     "gpt-5.6-sol": _openai("gpt-5.6-sol", "2026-08-30", 1_050_000, 4, 20, 0.4),
     "gpt-5.6-terra": _openai("gpt-5.6-terra", "2026-08-30", 1_050_000, 2, 12, 0.2),
     "gpt-5.6-luna": _openai("gpt-5.6-luna", "2026-08-30", 1_050_000, 0.2, 1.2, 0.02),
     "gpt-5.6-cyber": _openai("gpt-5.6-cyber", "2026-10-07", 400_000, 12.5, 75, 1.25),
-    "claude-opus-5-5": Sourced(
-        _ANTHROPIC, _ANTHROPIC_PAGES + "opus-5-5/overview", "2026-10-07", 1_000_000, 128_000, 4, 20, 0.2
-    ),
     "claude-sonnet-5-5": Sourced(
         _ANTHROPIC, _ANTHROPIC_PAGES + "sonnet-5-5/overview", "2026-10-07", 1_000_000, 128_000, 2, 10, 0.2
+    ),
+    "claude-opus-5-5": Sourced(
+        _ANTHROPIC, _ANTHROPIC_PAGES + "opus-5-5/overview", "2026-10-07", 1_000_000, 128_000, 4, 20, 0.2
     ),
     "gemini-3.8-flash": Sourced(
         _GOOGLE, _GOOGLE_PAGES + "gemini-3.8-flash", "2026-09-04", 1_048_576, 65_536, 0.75, 3.75, 0.075
