@@ -11,11 +11,11 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from desktop.dialog import entry, pictures, wire
+from desktop.dialog import entry, form, pictures, wire
 from desktop.process import wait_for_exit
 from desktop.secret import Secret
 from ui.wire.framing import Breach
@@ -51,11 +51,20 @@ class Looks(NamedTuple):
 
 @dataclass(frozen=True)
 class ConnectorPrefill:
-    """What stands in the fields already. A key never does. `name_fixed` keeps the name as it is."""
+    """What stands in the fields already. A key never does.
+
+    Attributes:
+        kind: one of `entry.KINDS` by its name; empty to have it chosen first.
+        name, address: what stands in their fields; empty for what the kind proposes.
+        name_fixed: the connector is there already and keeps its name and kind.
+        kept_for: the address for which a key is kept; while it stands the key may be left empty.
+    """
 
     name: str = ""
     address: str = ""
     name_fixed: bool = False
+    kind: str = ""
+    kept_for: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,10 +74,93 @@ class ConnectorEntry:
     name: str
     address: str
     key: Secret | None
+    kind: str = "compatible"
+
+    @property
+    def vendor(self) -> str:
+        """Whose API it speaks, in the words of `runtime_host.connectors`."""
+        found = entry.connector_kind(self.kind)
+        return found.vendor if found is not None else "openai-compatible"
 
     def without_key(self) -> ConnectorPrefill:
         """For asking again."""
-        return ConnectorPrefill(self.name, self.address)
+        return ConnectorPrefill(self.name, self.address, kind=self.kind)
+
+
+Answer = bool | str | tuple[str, ...] | Secret
+"""Of a field: a switch; a line, text, path or choice; checks; a secret."""
+
+
+@dataclass(frozen=True)
+class FormOption:
+    """One of the things to choose from. `label` and `means` may be untrusted."""
+
+    value: str
+    label: str
+    means: str = ""
+
+
+@dataclass(frozen=True)
+class FormField:
+    """One thing to fill in.
+
+    Attributes:
+        id: the name of its answer.
+        kind: line, text (several lines), secret, choice (of `options`), switch, path, checks (several of `options`).
+        value: what stands in it already; a bool for a switch, a tuple for checks, never a secret.
+        hint: stands in it, quiet, while it is empty.
+        help: one sentence below it.
+        bound: most UTF-8 bytes of what is typed; those of a form are at most `wire.FORM_BYTES` together.
+        when: (another field's id, the values of it with which this one is asked); a switch is "yes" or "no".
+        problem: what was wrong with it.
+    """
+
+    id: str
+    kind: wire.FieldKind
+    label: str
+    value: bool | str | tuple[str, ...] = ""
+    options: tuple[FormOption, ...] = ()
+    hint: str = ""
+    help: str = ""
+    required: bool = False
+    bound: int = 512
+    when: tuple[str, tuple[str, ...]] = ("", ())
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Something to fill in.
+
+    Attributes:
+        title: what is asked, in a few words.
+        lead: one sentence below it.
+        about, detail: what it is about, such as a connector and its address; may be untrusted.
+        effect: what pressing `confirm` does, where that is not plain.
+        confirm: the word on the button.
+        problem: why it is asked again.
+    """
+
+    title: str
+    fields: tuple[FormField, ...]
+    lead: str = ""
+    about: str = ""
+    detail: str = ""
+    effect: str = ""
+    confirm: str = "Save"
+    problem: str = ""
+    asked_by: str = THE_WINDOW
+
+    def again(self, answers: Mapping[str, Answer], problem: str = "", at: Mapping[str, str] | None = None) -> "Form":
+        """The same with what was filled in (but for secrets), and what was wrong with it: on top, or at fields."""
+        wrong = at or {}
+
+        def renewed(field: FormField) -> FormField:
+            given = answers.get(field.id, field.value)
+            value = field.value if isinstance(given, Secret) else given
+            return replace(field, value=value, problem=wrong.get(field.id, ""))
+
+        return replace(self, fields=tuple(renewed(field) for field in self.fields), problem=problem)
 
 
 @dataclass(frozen=True)
@@ -125,6 +217,7 @@ class _Pending:
     kind: wire.Kind
     make: Callable[[int], wire.Ask]
     same: object
+    secret: bool
     future: "asyncio.Future[wire.DialogToHost | None]"
 
 
@@ -189,17 +282,57 @@ class Dialogs:
             return wire.AskConnector(
                 question=question,
                 asked_by=_cut(asked_by, 512),
+                kind=given.kind,
                 name=given.name,
                 address=given.address,
                 name_fixed=given.name_fixed,
+                kept_for=given.kept_for,
                 taken=taken[:256],
                 problem=_cut(problem or "", 2_048),
             )
 
-        answer = await self._ask("connector", make, ("connector", given.name if given.name_fixed else None))
+        same = ("connector", given.name if given.name_fixed else None)
+        answer = await self._ask("connector", make, same, secret=True)
         if not isinstance(answer, wire.Typed):
             return None
-        return ConnectorEntry(answer.name, answer.address, Secret(answer.key) if answer.key else None)
+        return ConnectorEntry(answer.name, answer.address, Secret(answer.key) if answer.key else None, answer.kind)
+
+    async def ask_form(self, asked: Form) -> dict[str, Answer] | None:
+        """The answers by field, of those fields that were asked; None when the person does not want to.
+
+        Secrets come as `Secret`. What is in the fields was checked by their kinds only. Asking the same
+        once more while it is asked brings its window to the front and is None.
+        """
+        question = _form(asked, 1)
+        answer = await self._ask(
+            "form",
+            lambda number: _form(asked, number),
+            ("form", asked.title, asked.about),
+            secret=wire.takes_secret(question),
+        )
+        if not isinstance(answer, wire.Filled):
+            return None
+        secret = {field.id for field in asked.fields if field.kind == "secret"}
+        return {name: Secret(str(value)) if name in secret else value for name, value in answer.values.items()}
+
+    async def ask_key(self, name: str, address: str, problem: str = "", *, asked_by: str = THE_WINDOW) -> Secret | None:
+        """Another key for the connector `name`, which stays where it leads; None when the person does not want to."""
+        host = entry.check_address(address).host or address
+        answers = await self.ask_form(
+            Form(
+                title="Change the key",
+                about=name,
+                detail=address,
+                fields=(FormField("key", "secret", "New key", required=True, bound=wire.KEY_CHARS),),
+                effect=f"It takes the place of the key that is kept, and goes with your messages to {host}, nowhere "
+                "else. To lead the connector elsewhere, change the connector.",
+                confirm="Change key",
+                problem=problem,
+                asked_by=asked_by,
+            )
+        )
+        key = answers.get("key") if answers is not None else None
+        return key if isinstance(key, Secret) else None
 
     async def confirm(self, question: DeleteConfirmation | RemoveConnector) -> bool:
         """Whether the person agreed. Asking again what is being asked brings its window to the front and is False."""
@@ -223,13 +356,15 @@ class Dialogs:
 
     # -------------------------------------------------------------------------------- the queue
 
-    async def _ask(self, kind: wire.Kind, make: Callable[[int], wire.Ask], same: object) -> "wire.DialogToHost | None":
+    async def _ask(
+        self, kind: wire.Kind, make: Callable[[int], wire.Ask], same: object, *, secret: bool = False
+    ) -> "wire.DialogToHost | None":
         if self._closed:
             return None
         if any(pending.same == same and not pending.future.done() for pending in self._queue):
             await self._to_front()
             return None
-        pending = _Pending(kind, make, same, asyncio.get_running_loop().create_future())
+        pending = _Pending(kind, make, same, secret, asyncio.get_running_loop().create_future())
         self._queue.append(pending)
         if self._server is None:
             self._server = asyncio.create_task(self._serve(), name="dialogs")
@@ -262,7 +397,7 @@ class Dialogs:
             await self._end_desk()
 
     async def _serve_one(self, pending: _Pending) -> "wire.DialogToHost | None":
-        secret = pending.kind == "connector"
+        secret = pending.secret
         work = asyncio.ensure_future(self._put(pending, alone=secret))
         # Whoever asked may give up: then the question leaves the screen.
         both: list[asyncio.Future[Any]] = [work, pending.future]
@@ -296,8 +431,8 @@ class Dialogs:
         else:
             await self._desk.sign(self._profile_name, self._picture_word())
         self._last_question += 1
-        answer = await self._desk.ask(pending.make(self._last_question))
-        return _checked(answer)
+        question = pending.make(self._last_question)
+        return _checked(question, await self._desk.ask(question))
 
     async def _end_desk(self) -> None:
         desk, self._desk = self._desk, None
@@ -340,6 +475,52 @@ def _confirmation(
     )
 
 
+def _form(asked: Form, number: int) -> wire.AskForm:
+    """Raises `ValueError` for a form that no dialog could answer: a fault of who asks."""
+    if sum(field.bound for field in asked.fields) > wire.FORM_BYTES:
+        raise ValueError(f"the fields of {asked.title!r} may hold more than fits one answer")
+    names = [field.id for field in asked.fields]
+    if len(set(names)) != len(names) or not 1 <= len(names) <= wire.MOST_FIELDS:
+        raise ValueError(f"{asked.title!r} asks for {names}")
+    return wire.AskForm(
+        question=number,
+        asked_by=_cut(asked.asked_by, 512),
+        title=_cut(asked.title, 512),
+        fields=tuple(_field(field) for field in asked.fields),
+        lead=_cut(asked.lead, 2_048),
+        about=_cut(asked.about, 512),
+        detail=_cut(asked.detail, 2_048),
+        effect=_cut(asked.effect, 2_048),
+        confirm=_cut(asked.confirm, 512),
+        problem=_cut(asked.problem, 2_048),
+    )
+
+
+def _field(field: FormField) -> wire.FormField:
+    empty: bool | str | tuple[str, ...] = ""
+    if field.kind == "switch":
+        empty = False
+    elif field.kind == "checks":
+        empty = ()
+    return wire.FormField(
+        id=field.id,
+        kind=field.kind,
+        label=_cut(field.label, 512),
+        # Never a secret, whoever asks; and of the wrong kind it is nothing.
+        value=field.value if field.kind != "secret" and type(field.value) is type(empty) else empty,
+        options=tuple(
+            wire.Option(value=one.value, label=_cut(one.label, 512), means=_cut(one.means, 2_048))
+            for one in field.options[: wire.MOST_OPTIONS]
+        ),
+        hint=_cut(field.hint, 512),
+        help=_cut(field.help, 2_048),
+        required=field.required,
+        bound=field.bound,
+        when=field.when,
+        problem=_cut(field.problem, 2_048),
+    )
+
+
 def _cut(text: str, chars: int) -> str:
     """Within the bound of the wire; what is left out is said, never silently dropped."""
     text = text.encode("utf-8", "replace").decode()
@@ -360,15 +541,28 @@ def _settle(pending: _Pending, answer: wire.DialogToHost | None) -> None:
         pending.future.set_result(answer)
 
 
-def _checked(answer: wire.DialogToHost) -> wire.DialogToHost:
+def _checked(question: wire.Ask, answer: wire.DialogToHost) -> wire.DialogToHost:
     """The answer by the same rules once more: what the dialog let through, it had to check."""
-    if isinstance(answer, wire.Typed):
-        where = entry.check_address(answer.address)
+    if isinstance(answer, wire.Typed) and isinstance(question, wire.AskConnector):
         # (Which addresses a key may go to, the runtime decides when the connector is made.)
-        key = entry.check_key(answer.key, needed=not where.loopback)
-        name = entry.check_name(answer.name)
-        if not (where.check.state == key.state == name.state == "good") or where.check.value != answer.address:
+        found = entry.check_entry(
+            answer.name, answer.address, answer.key, taken=question.taken, kept_for=question.kept_for
+        )
+        kind = question.kind if question.name_fixed else answer.kind
+        if (
+            not found.complete
+            or found.address.check.value != answer.address
+            or answer.kind != kind
+            or entry.connector_kind(kind) is None
+            or (question.name_fixed and answer.name != question.name)
+        ):
             raise _Gone("it sent an entry that no person could have saved", shown=True)
+    if (
+        isinstance(answer, wire.Filled)
+        and isinstance(question, wire.AskForm)
+        and not form.is_answer(question.fields, answer.values)
+    ):
+        raise _Gone("it filled the form in as no person could have", shown=True)
     if isinstance(answer, wire.Chosen) and pictures.picture(answer.picture) is None:
         raise _Gone("it sent a picture that is none", shown=True)
     return answer
@@ -480,6 +674,7 @@ class _Desk:
 
 _ANSWERS: dict[type, tuple[type, ...]] = {
     wire.AskConnector: (wire.Typed, wire.Declined),
+    wire.AskForm: (wire.Filled, wire.Declined),
     wire.AskDelete: (wire.Agreed, wire.Declined),
     wire.AskRemove: (wire.Agreed, wire.Declined),
     wire.AskPicture: (wire.Chosen, wire.Declined),

@@ -24,6 +24,68 @@ _HOST = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*"
 _ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/models", "/embeddings")
 
 
+class ConnectorKind(NamedTuple):
+    """What a connector may lead to.
+
+    Attributes:
+        kind: its name here.
+        vendor: whose API it speaks.
+        label: what people call it; also the name that is proposed.
+        address: where it usually is; empty where that is not known.
+        means: one line that tells it from the others.
+    """
+
+    kind: str
+    vendor: str
+    label: str
+    address: str
+    means: str
+
+
+_HERE = "On this computer"
+KINDS: tuple[ConnectorKind, ...] = (
+    ConnectorKind("openai", "openai", "OpenAI", "https://api.openai.com/v1", "GPT models"),
+    ConnectorKind("anthropic", "anthropic", "Anthropic", "https://api.anthropic.com", "Claude models"),
+    ConnectorKind("openrouter", "openai-compatible", "OpenRouter", "https://openrouter.ai/api/v1", "Many providers"),
+    ConnectorKind(
+        "gemini",
+        "openai-compatible",
+        "Google Gemini",
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "Google’s models",
+    ),
+    ConnectorKind("ollama", "openai-compatible", "Ollama", "http://localhost:11434/v1", _HERE),
+    ConnectorKind("lm-studio", "openai-compatible", "LM Studio", "http://localhost:1234/v1", _HERE),
+    ConnectorKind("llama-cpp", "openai-compatible", "llama.cpp", "http://localhost:8080/v1", _HERE),
+    ConnectorKind("vllm", "openai-compatible", "vLLM", "http://localhost:8000/v1", _HERE),
+    ConnectorKind("compatible", "openai-compatible", "Another server", "", "OpenAI’s chat API"),
+)
+"""In the order they are offered. The last fits every server that speaks the chat API."""
+
+_KINDS = {one.kind: one for one in KINDS}
+
+
+def connector_kind(kind: str) -> ConnectorKind | None:
+    return _KINDS.get(kind)
+
+
+def kind_of(vendor: str, address: str) -> str:
+    """The kind that fits what is set up already."""
+    fitting = [one for one in KINDS if one.vendor == vendor]
+    exact = [one.kind for one in fitting if one.address and one.address.rstrip("/") == address.rstrip("/")]
+    return exact[0] if exact else fitting[-1].kind if fitting else ""
+
+
+def proposed_name(kind: str, taken: tuple[str, ...]) -> str:
+    """A name for a connector of this kind that is free; empty where there is none to propose."""
+    found = _KINDS.get(kind)
+    if found is None or not found.address:
+        return ""
+    used = {name.casefold() for name in taken}
+    candidates = (found.label if number == 1 else f"{found.label} {number}" for number in range(1, len(taken) + 2))
+    return next(name for name in candidates if name.casefold() not in used)
+
+
 class Check(NamedTuple):
     """One field: `value` as it would be kept, and at most one sentence about it.
 
@@ -91,6 +153,26 @@ def check_address(text: str) -> Address:
     return Address(Check("good", f"{parts.scheme}://{shown}{parts.path.rstrip('/')}"), host, local)
 
 
+class Entry(NamedTuple):
+    """The fields of a connector, checked together."""
+
+    name: Check
+    address: Address
+    key: Check
+
+    @property
+    def complete(self) -> bool:
+        return self.name.state == self.address.check.state == self.key.state == "good"
+
+
+def check_entry(name: str, address: str, key: str, *, taken: tuple[str, ...] = (), kept_for: str = "") -> Entry:
+    """A connector as it is typed. `kept_for`: the address whose key is kept, which may stay."""
+    where = check_address(address)
+    kept = bool(kept_for) and where.check.state == "good" and where.check.value == kept_for
+    keyed = check_key(key, needed=not where.loopback, kept=kept)
+    return Entry(check_name(name, taken), where, keyed)
+
+
 def _wrong(typed: str, sentence: str) -> Address:
     return Address(Check("wrong", typed, sentence))
 
@@ -133,13 +215,26 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback and getattr(address, "ipv4_mapped", None) is None
 
 
-def check_key(text: str, *, needed: bool) -> Check:
-    """A key: whitespace around it is left off with a word about it; none inside."""
-    key = text.strip().strip("\ufeff\u200b\u200e\u200f").strip()
-    if not key:
+def check_key(text: str, *, needed: bool, kept: bool = False) -> Check:
+    """A key: whitespace around it is left off with a word about it; none inside.
+
+    `kept`: there is one already, and leaving the field empty keeps it.
+    """
+    found = whole_key(text)
+    if found.state == "empty":
+        if kept:
+            return Check("good", "", "Left empty, the key that is kept stays in use.")
         if needed:
             return Check("empty", "", "A key is needed for a server that is not on this computer.")
         return Check("good", "", "No key is needed for a server on this computer, unless it asks for one.")
+    return found
+
+
+def whole_key(text: str) -> Check:
+    """A key as such, whoever needs it."""
+    key = text.strip().strip("\ufeff\u200b\u200e\u200f").strip()
+    if not key:
+        return Check("empty", "")
     if len(key) > KEY_CHARS:
         return Check("wrong", key, "That is longer than any key. Copy the key alone.")
     if any(char.isspace() for char in key):

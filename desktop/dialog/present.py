@@ -6,7 +6,7 @@ passes `text.visible` here, so the window draws nothing else.
 
 from typing import Any
 
-from desktop.dialog import wire
+from desktop.dialog import entry, wire
 from desktop.dialog.pictures import Picture
 from desktop.dialog.text import visible
 
@@ -18,20 +18,16 @@ def picture_map(picture: Picture | None, *, dark: bool) -> dict[str, str]:
     return {"words": picture.words, "path": picture.path, "colour": picture.dark if dark else picture.light}
 
 
+MANY_OPTIONS = 8
+"""More options than these are searched in, not read through."""
+
+
 def question_map(ask: wire.Ask) -> dict[str, Any]:
     """What the window needs to draw `ask`."""
     if isinstance(ask, wire.AskConnector):
-        return {
-            "kind": "connector",
-            "heading": "Change this connector" if ask.name_fixed else "Add a connector",
-            "asked_by": visible(ask.asked_by),
-            "name": ask.name,
-            "address": ask.address,
-            "name_fixed": ask.name_fixed,
-            "problem": visible(ask.problem, keep_line_breaks=True),
-            "yes": "Save",
-            "no": "Cancel",
-        }
+        return _connector(ask)
+    if isinstance(ask, wire.AskForm):
+        return _form(ask)
     if isinstance(ask, wire.AskDelete):
         return {
             "kind": "delete",
@@ -68,6 +64,55 @@ def question_map(ask: wire.Ask) -> dict[str, Any]:
         "asked_by": "",
         "yes": "Use this picture",
         "no": "Later",
+    }
+
+
+def _connector(ask: wire.AskConnector) -> dict[str, Any]:
+    return {
+        "kind": "connector",
+        "heading": "Change this connector" if ask.name_fixed else "Add a connector",
+        "asked_by": visible(ask.asked_by),
+        "kinds": [{"value": one.kind, "label": one.label, "means": one.means} for one in entry.KINDS],
+        "leads": ask.kind if entry.connector_kind(ask.kind) is not None else "",
+        "name": ask.name,
+        "address": ask.address,
+        "name_fixed": ask.name_fixed,
+        "problem": visible(ask.problem, keep_line_breaks=True),
+        "yes": "Save",
+        "no": "Cancel",
+    }
+
+
+def _form(ask: wire.AskForm) -> dict[str, Any]:
+    return {
+        "kind": "form",
+        "heading": visible(ask.title),
+        "asked_by": visible(ask.asked_by),
+        "lead": visible(ask.lead, keep_line_breaks=True),
+        "about": visible(ask.about),
+        "detail": visible(ask.detail),
+        "effect": visible(ask.effect, keep_line_breaks=True),
+        "problem": visible(ask.problem, keep_line_breaks=True),
+        "fields": [_field(field) for field in ask.fields],
+        "yes": visible(ask.confirm),
+        "no": "Cancel",
+    }
+
+
+def _field(field: wire.FormField) -> dict[str, Any]:
+    """A field. Its value is as it is: it is typed on, and `form.hidden` tells what in it is not seen."""
+    return {
+        "id": field.id,
+        "kind": "picker" if field.kind == "choice" and len(field.options) > MANY_OPTIONS else field.kind,
+        "label": visible(field.label),
+        "value": list(field.value) if isinstance(field.value, tuple) else field.value,
+        "options": [
+            {"value": one.value, "label": visible(one.label), "means": visible(one.means)} for one in field.options
+        ],
+        "hint": visible(field.hint),
+        "help": visible(field.help),
+        "required": field.required,
+        "problem": visible(field.problem),
     }
 
 

@@ -16,7 +16,7 @@ from PySide6.QtGui import QFontDatabase, QGuiApplication, QKeyEvent
 from PySide6.QtQml import QQmlApplicationEngine
 from PySide6.QtQuick import QQuickWindow
 
-from desktop.dialog import entry, wire
+from desktop.dialog import entry, form, wire
 from desktop.dialog.pictures import picture, propose
 from desktop.dialog.present import picture_map, question_map
 from desktop.dialog.text import visible
@@ -120,16 +120,30 @@ class Desk(QObject):
             self._ready_said = True
             self._send(wire.Ready(question=self._ask.question))
 
-    @Slot(str, str, str, result="QVariantMap")
-    def check(self, name: str, address: str, key: str) -> dict[str, Any]:
-        """The three fields as they stand, with a sentence for each that needs one."""
+    @Slot(str, result="QVariantMap")
+    def proposal(self, kind: str) -> dict[str, str]:
+        """Name and address that a connector of this kind usually has."""
         taken = self._ask.taken if isinstance(self._ask, wire.AskConnector) else ()
-        named = entry.check_name(name, taken)
-        where = entry.check_address(address)
-        keyed = entry.check_key(key, needed=not where.loopback)
+        found = entry.connector_kind(kind)
+        return {"name": entry.proposed_name(kind, taken), "address": found.address if found is not None else ""}
+
+    def _entry(self, name: str, address: str, key: str) -> entry.Entry:
+        ask = self._ask
+        if not isinstance(ask, wire.AskConnector):
+            return entry.check_entry(name, address, key)
+        return entry.check_entry(name, address, key, taken=ask.taken, kept_for=ask.kept_for)
+
+    @Slot(str, str, str, str, result="QVariantMap")
+    def check(self, kind: str, name: str, address: str, key: str) -> dict[str, Any]:
+        """The fields as they stand, with a sentence for each that needs one."""
+        found = self._entry(name, address, key)
+        where = found.address
         good = where.check.state == "good"
-        if good and where.loopback and not keyed.value:
+        kept = isinstance(self._ask, wire.AskConnector) and bool(self._ask.kept_for) and not found.key.value
+        if good and where.loopback and not found.key.value:
             effect = f"Messages stay on this computer: they go to {where.host}."
+        elif good and kept and found.key.state == "good":
+            effect = f"The key that is kept goes with your messages to {where.host}, nowhere else."
         elif good:
             effect = (
                 f"The key goes into this computer’s key store, and with your messages to {where.host}, nowhere else."
@@ -137,27 +151,56 @@ class Desk(QObject):
         else:
             effect = ""
         return {
-            "name": {"state": named.state, "sentence": named.sentence},
+            "name": {"state": found.name.state, "sentence": found.name.sentence},
             "address": {"state": where.check.state, "sentence": where.check.sentence},
-            "key": {"state": keyed.state, "sentence": keyed.sentence},
+            "key": {"state": found.key.state, "sentence": found.key.sentence},
             "loopback": where.loopback,
             "effect": effect,
-            "complete": named.state == where.check.state == keyed.state == "good",
+            "complete": found.complete and entry.connector_kind(kind) is not None,
         }
 
-    @Slot(str, str, str)
-    def save(self, name: str, address: str, key: str) -> None:
+    @Slot(str, str, str, str)
+    def save(self, kind: str, name: str, address: str, key: str) -> None:
         """The person pressed Save; only a complete entry leaves."""
         ask = self._ask
-        if not isinstance(ask, wire.AskConnector):
+        if not isinstance(ask, wire.AskConnector) or entry.connector_kind(kind) is None:
             return
-        named = entry.check_name(name, ask.taken)
-        where = entry.check_address(address)
-        keyed = entry.check_key(key, needed=not where.loopback)
-        if named.state == where.check.state == keyed.state == "good":
+        found = self._entry(name, address, key)
+        if found.complete:
             self._answer(
-                wire.Typed(question=ask.question, name=named.value, address=where.check.value, key=keyed.value)
+                wire.Typed(
+                    question=ask.question,
+                    kind=kind,
+                    name=found.name.value,
+                    address=found.address.check.value,
+                    key=found.key.value,
+                )
             )
+
+    @Slot("QVariantMap", result="QVariantMap")
+    def checkForm(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Every field of a form as it stands: whether it is asked, and a sentence if it needs one."""
+        ask = self._ask
+        if not isinstance(ask, wire.AskForm):
+            return {"fields": {}, "complete": False}
+        now = {field.id: form.check(field, values.get(field.id))[0] for field in form.asked(ask.fields, values)}
+        nothing = entry.Check("good", "")
+        fields = {
+            field.id: {
+                "asked": field.id in now,
+                "state": now.get(field.id, nothing).state,
+                "sentence": now.get(field.id, nothing).sentence,
+            }
+            for field in ask.fields
+        }
+        return {"fields": fields, "complete": all(found.state == "good" for found in now.values())}
+
+    @Slot("QVariantMap")
+    def fill(self, values: dict[str, Any]) -> None:
+        """The person pressed the button of a form; only one that is filled in as it must be leaves."""
+        ask = self._ask
+        if isinstance(ask, wire.AskForm) and (answer := form.filled(ask.fields, values)) is not None:
+            self._answer(wire.Filled(question=ask.question, values=answer))
 
     @Slot()
     def agree(self) -> None:
@@ -185,7 +228,7 @@ class Desk(QObject):
             self._answer(wire.Chosen(question=self._ask.question, picture=words))
 
     def _answer(self, answer: wire.DialogToHost) -> None:
-        ended = isinstance(self._ask, wire.AskConnector)
+        ended = self._ask is not None and wire.takes_secret(self._ask)
         self._ask = None
         self._asked = {}
         self.askedChanged.emit()

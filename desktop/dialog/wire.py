@@ -4,28 +4,36 @@ Owns two closed unions, `HostToDialog` and `DialogToHost`, and their bounds. Mus
 the key store or the runtime. Invariant: the host shows no content before `Locked`, takes no
 answer but "no" before `Ready` of that question, and takes one answer a question.
 
-The frames are those of `ui.wire.framing`. A secret travels in one message only, `Typed`, from
-the dialog to the host; its repr is masked.
+The frames are those of `ui.wire.framing`. A secret travels in two messages only, `Typed` and
+`Filled`, from the dialog to the host; their repr is masked.
 """
 
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from ui.wire.dto import Code, Line, Number, Sentence, Text
+from ui.wire.dto import Code, Id, Line, Number, Sentence, Text
 from ui.wire.framing import FrameDecoder, FrameEncoder
 
-VERSION = 1
+VERSION = 2
 
-HOST_FRAME_BYTES = 256 * 1024
+HOST_FRAME_BYTES = 1024 * 1024
 """Most bytes of a body that the host sends (the largest question fits)."""
 
-DIALOG_FRAME_BYTES = 32 * 1024
-"""Most bytes of a body that a dialog sends (a key of `KEY_CHARS` fits, whatever it is made of)."""
+DIALOG_FRAME_BYTES = 512 * 1024
+"""Most bytes of a body that a dialog sends (a form with `FORM_BYTES` of text fits, whatever it is made of)."""
 
 KEY_CHARS = 4_096
 
-Kind = Literal["connector", "delete", "remove", "picture"]
+FORM_BYTES = 80 * 1024
+"""Most bytes of text that the fields of one form may take, all together."""
+
+MOST_FIELDS = 16
+MOST_OPTIONS = 512
+
+Kind = Literal["connector", "form", "delete", "remove", "picture"]
+FieldKind = Literal["line", "text", "secret", "choice", "switch", "path", "checks"]
+Value = bool | Annotated[str, Meta(max_length=FORM_BYTES)] | Annotated[tuple[Line, ...], Meta(max_length=MOST_OPTIONS)]
 Key = Annotated[str, Meta(max_length=KEY_CHARS)]
 Lines = Annotated[tuple[Text, ...], Meta(max_length=64)]
 
@@ -56,15 +64,68 @@ class Sign(Message, frozen=True, tag="sign"):
 
 
 class AskConnector(Message, frozen=True, tag="ask-connector"):
-    """Name, address and key of a connector. `problem` says why it is asked again."""
+    """Kind, name, address and key of a connector. `problem` says why it is asked again.
+
+    `kind` is one of `entry.KINDS`, or empty: then it is the first thing asked. `kept_for` is the address
+    whose key is kept already: as long as it stands, the key may be left empty.
+    """
 
     question: Number
     asked_by: Line
+    kind: Line = ""
     name: Line = ""
     address: Line = ""
     name_fixed: bool = False
+    kept_for: Line = ""
     taken: Annotated[tuple[Line, ...], Meta(max_length=256)] = ()
     problem: Sentence = ""
+
+
+class Option(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One of the things to choose from: `label` and what it `means` are drawn, `value` is answered."""
+
+    value: Line
+    label: Line
+    means: Sentence = ""
+
+
+class FormField(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One thing to fill in.
+
+    `bound` is the most UTF-8 bytes of what is typed. `when` names another field and the values of it with
+    which this one is asked at all. `problem` is what the host found wrong with it.
+    """
+
+    id: Id
+    kind: FieldKind
+    label: Line
+    value: Value = ""
+    options: Annotated[tuple[Option, ...], Meta(max_length=MOST_OPTIONS)] = ()
+    hint: Line = ""
+    help: Sentence = ""
+    required: bool = False
+    bound: Annotated[int, Meta(ge=1, le=FORM_BYTES)] = 512
+    when: tuple[Line, Annotated[tuple[Line, ...], Meta(max_length=MOST_OPTIONS)]] = ("", ())
+    problem: Sentence = ""
+
+
+class AskForm(Message, frozen=True, tag="ask-form"):
+    """Something to fill in. `about` and `detail` say what it is about; both may be untrusted."""
+
+    question: Number
+    asked_by: Line
+    title: Line
+    fields: Annotated[tuple[FormField, ...], Meta(min_length=1, max_length=MOST_FIELDS)]
+    lead: Sentence = ""
+    about: Line = ""
+    detail: Sentence = ""
+    effect: Sentence = ""
+    confirm: Line = "Save"
+    problem: Sentence = ""
+
+    @property
+    def has_secret(self) -> bool:
+        return any(field.kind == "secret" for field in self.fields)
 
 
 class AskDelete(Message, frozen=True, tag="ask-delete"):
@@ -104,8 +165,14 @@ class Front(Message, frozen=True, tag="front"):
     waiting: Annotated[int, Meta(ge=0, le=10_000)]
 
 
-HostToDialog = Hello | Sign | AskConnector | AskDelete | AskRemove | AskPicture | Front
-Ask = AskConnector | AskDelete | AskRemove | AskPicture
+HostToDialog = Hello | Sign | AskConnector | AskForm | AskDelete | AskRemove | AskPicture | Front
+Ask = AskConnector | AskForm | AskDelete | AskRemove | AskPicture
+
+
+def takes_secret(ask: Ask) -> bool:
+    """Whether a secret is typed into it."""
+    return isinstance(ask, AskConnector) or (isinstance(ask, AskForm) and ask.has_secret)
+
 
 # ----------------------------------------------------------------------------- dialog to host
 
@@ -131,15 +198,29 @@ class Ready(Message, frozen=True, tag="ready"):
 
 
 class Typed(Message, frozen=True, tag="typed"):
-    """The one message that carries a secret; `key` is empty where none is needed."""
+    """A connector, with its key; `key` is empty where none is needed."""
 
     question: Number
+    kind: Line
     name: Line
     address: Line
     key: Key
 
     def __repr__(self) -> str:
-        return f"Typed(question={self.question}, name={self.name!r}, address={self.address!r}, key=•••)"
+        where = f"kind={self.kind!r}, name={self.name!r}, address={self.address!r}"
+        return f"Typed(question={self.question}, {where}, key=•••)"
+
+    __str__ = __repr__
+
+
+class Filled(Message, frozen=True, tag="filled"):
+    """A form as it was filled in, the fields that were asked. What is in it is not printed."""
+
+    question: Number
+    values: Annotated[dict[Id, Value], Meta(max_length=MOST_FIELDS)]
+
+    def __repr__(self) -> str:
+        return f"Filled(question={self.question}, values of {', '.join(self.values)}=•••)"
 
     __str__ = __repr__
 
@@ -170,7 +251,7 @@ class Trouble(Message, frozen=True, tag="trouble"):
     text: Sentence
 
 
-DialogToHost = Locked | Ready | Typed | Agreed | Chosen | Declined | Trouble
+DialogToHost = Locked | Ready | Typed | Filled | Agreed | Chosen | Declined | Trouble
 
 
 def host_encoder() -> FrameEncoder:

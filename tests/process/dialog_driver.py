@@ -73,6 +73,7 @@ class DialogUnderTest:
         """Hello, wait for the walls, marks and question."""
         kinds: dict[type, wire.Kind] = {
             wire.AskConnector: "connector",
+            wire.AskForm: "form",
             wire.AskDelete: "delete",
             wire.AskRemove: "remove",
             wire.AskPicture: "picture",

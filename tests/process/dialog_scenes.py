@@ -40,7 +40,96 @@ REMOVE = wire.AskRemove(
     key="Deleted from this computer’s key store. A key in an environment variable stays there.",
     used_by=("3 conversations",),
 )
-CONNECTOR = wire.AskConnector(question=1, asked_by=ASKED_BY)
+CHOOSING = wire.AskConnector(question=1, asked_by=ASKED_BY)
+CONNECTOR = wire.AskConnector(question=1, asked_by=ASKED_BY, kind="compatible")
+AGENT = wire.AskForm(
+    question=1,
+    asked_by=ASKED_BY,
+    title="Edit this agent",
+    lead="What it is called and what it is told ahead of every conversation. Conversations keep the agent they "
+    "began with.",
+    fields=(
+        wire.FormField(id="name", kind="line", label="Name", value="Trip planner", required=True, bound=255),
+        wire.FormField(id="description", kind="line", label="Description", hint="What it is for"),
+        wire.FormField(
+            id="instructions",
+            kind="text",
+            label="Instructions",
+            bound=65_536,
+            value="You plan trips by train.\n" * 12,
+            help="Up to 64 KiB.",
+        ),
+        wire.FormField(
+            id="model",
+            kind="choice",
+            label="Model",
+            value="m7",
+            options=tuple(
+                wire.Option(value=f"m{n}", label=f"provider/model-{n}", means="128,000 tokens") for n in range(40)
+            ),
+        ),
+        wire.FormField(
+            id="preset",
+            kind="choice",
+            label="What it may touch",
+            value="read",
+            required=True,
+            options=(
+                wire.Option(value="chat", label="Chat", means="Touches nothing on this computer."),
+                wire.Option(value="read", label="Read a folder", means="Reads the folder you name, changes nothing."),
+            ),
+        ),
+        wire.FormField(
+            id="folder",
+            kind="path",
+            label="Folder",
+            hint="/home/me/notes",
+            required=True,
+            when=("preset", ("read",)),
+            bound=4096,
+        ),
+        wire.FormField(
+            id="tools",
+            kind="checks",
+            label="Tools",
+            value=("clock",),
+            options=(wire.Option(value="clock", label="Clock", means="Date, time and zone of this computer."),),
+        ),
+        wire.FormField(id="default", kind="switch", label="New conversations go to this agent", value=True),
+    ),
+)
+KEY_CHANGE = wire.AskForm(
+    question=1,
+    asked_by=ASKED_BY,
+    title="Change the key",
+    about="My server",
+    detail="https://api.example.com/v1",
+    fields=(wire.FormField(id="key", kind="secret", label="New key", required=True, bound=4096),),
+    effect="It takes the place of the key that is kept, and goes with your messages to api.example.com, nowhere else.",
+    confirm="Change key",
+)
+HOSTILE_FORM = wire.AskForm(
+    question=1,
+    asked_by=ASKED_BY,
+    title=HOSTILE[:200],
+    about=HOSTILE[:120],
+    detail=HOSTILE[100:400],
+    problem="There is an agent called that already. Choose another name.",
+    fields=(
+        wire.FormField(
+            id="name", kind="line", label="Name", value="gnp\u202eexe \u05e9\u05dc\u05d5\u05dd", required=True,
+            problem="There is one of this name.",
+        ),
+        wire.FormField(id="text", kind="text", label="Instructions", value=HOSTILE * 3, bound=60_000),
+        wire.FormField(
+            id="which", kind="choice", label="Which", value="a",
+            options=(
+                wire.Option(value="a", label=HOSTILE[:90], means=HOSTILE[:240]),
+                wire.Option(value="b", label="B"),
+            ),
+        ),
+    ),
+)  # fmt: skip
 
 
 class Scene(NamedTuple):
@@ -51,6 +140,7 @@ class Scene(NamedTuple):
     looks: dict[str, Any] = {}  # noqa: RUF012 - never changed
     sign: dict[str, str] = {}  # noqa: RUF012
     scale: str = "1"
+    screen: str = "1600x1400x24"
 
 
 def typed(*steps: str) -> Callable[[DialogUnderTest], None]:
@@ -70,6 +160,28 @@ def typed(*steps: str) -> Callable[[DialogUnderTest], None]:
 ENTRY = ("My server", "[Return]", "https://api.example.com/v1", "[Return]", "sk-not-a-real-key-4711")
 FILLED = typed(*ENTRY)
 SCENES: dict[str, Scene] = {
+    "kinds": Scene(CHOOSING),
+    "kinds-dark": Scene(CHOOSING, typed("[Down]", "[Return]"), {"dark": True}),
+    "kinds-chosen": Scene(CHOOSING, typed("[Right]", "[Return]", "sk-ant-not-a-real-key-4711")),
+    "kinds-narrow": Scene(CHOOSING, typed("[space]", "[Return]"), screen="480x800x24"),
+    "kinds-zoom": Scene(CHOOSING, looks={"zoom_percent": 200}),
+    "connector-anthropic": Scene(wire.AskConnector(question=1, asked_by=ASKED_BY, kind="anthropic")),
+    "connector-edit": Scene(
+        wire.AskConnector(
+            question=1, asked_by=ASKED_BY, kind="compatible", name="My server", address="https://api.example.com/v1",
+            name_fixed=True, kept_for="https://api.example.com/v1",
+        ),
+    ),
+    "form-agent": Scene(AGENT),
+    "form-agent-dark": Scene(AGENT, typed("[Tab]", "[Tab]", "[Tab]", "model-2"), {"dark": True}),
+    "form-agent-wrong": Scene(AGENT, typed("[Tab]", "[Tab]", "[Tab]", "[Tab]", "[Tab]", "[Return]", "[Return]")),
+    "form-agent-narrow": Scene(AGENT, screen="480x800x24"),
+    "form-agent-2x": Scene(AGENT, scale="2"),
+    "form-agent-zoom": Scene(AGENT, looks={"zoom_percent": 200}, screen="480x800x24"),
+    "form-hostile": Scene(HOSTILE_FORM),
+    "form-hostile-dark": Scene(HOSTILE_FORM, looks={"dark": True, "high_contrast": True}),
+    "form-key": Scene(KEY_CHANGE, typed("sk-not-a-real-key-4711")),
+    "form-key-dark": Scene(KEY_CHANGE, typed("[Return]"), {"dark": True}),
     "connector": Scene(CONNECTOR),
     "connector-filled": Scene(CONNECTOR, FILLED),
     "connector-filled-dark": Scene(CONNECTOR, FILLED, {"dark": True}),
@@ -135,11 +247,14 @@ def main() -> int:
     parser.add_argument("scenes", nargs="*", help=f"of: {' '.join(SCENES)}")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    with xvfb(screen="1600x1400x24") as server:
-        os.environ.update(server.env)
-        for name in options.scenes or SCENES:
-            draw(SCENES[name], options.folder / f"{name}.png", server.env)
-            print(options.folder / f"{name}.png")
+    wanted = options.scenes or list(SCENES)
+    for screen in dict.fromkeys(SCENES[name].screen for name in wanted):
+        with xvfb(screen=screen) as server:
+            os.environ.update(server.env)
+            for name in wanted:
+                if SCENES[name].screen == screen:
+                    draw(SCENES[name], options.folder / f"{name}.png", server.env)
+                    print(options.folder / f"{name}.png")
     return 0
 
 

@@ -33,7 +33,7 @@ DELETE = wire.AskDelete(
     goes=("All of it.",),
     running="It stops.",
 )
-CONNECTOR = wire.AskConnector(question=1, asked_by="the Remuda window")
+CONNECTOR = wire.AskConnector(question=1, asked_by="the Remuda window", kind="compatible")
 
 Open = Callable[..., AbstractContextManager[DialogUnderTest]]
 
@@ -109,7 +109,9 @@ def test_what_is_typed_is_said_once_and_the_process_ends(opened: Open) -> None:
                 assert KEY.encode() not in _readable(f"/proc/{pid}/{file}")
         assert KEY.encode() not in d.heard_bytes
         d.xdotool("key", "Return")
-        assert d.hear() == wire.Typed(question=1, name="My server", address="https://api.example.com/v1", key=KEY)
+        assert d.hear() == wire.Typed(
+            question=1, kind="compatible", name="My server", address="https://api.example.com/v1", key=KEY
+        )
         with pytest.raises(Gone):
             d.hear()
         assert d.wait() == 0
@@ -126,13 +128,19 @@ def test_an_entry_that_is_not_complete_does_not_leave(opened: Open) -> None:
         d.xdotool("key", "ctrl+a")
         d.xdotool("type", "http://localhost:8080")
         d.xdotool("key", "Return", "Return")
-        assert d.hear() == wire.Typed(question=1, name="My server", address="http://localhost:8080", key=KEY)
+        assert d.hear() == wire.Typed(
+            question=1, kind="compatible", name="My server", address="http://localhost:8080", key=KEY
+        )
 
 
 @pytest.mark.needs("xclip")
 def test_a_pasted_key_is_freed_of_whitespace_and_never_given_to_other_windows(opened: Open) -> None:
     with opened() as d:
-        d.open_ready(wire.AskConnector(question=1, asked_by="x", name="groq", address="https://api.example.com"))
+        d.open_ready(
+            wire.AskConnector(
+                question=1, asked_by="x", kind="compatible", name="groq", address="https://api.example.com"
+            )
+        )
         owner = _clipboard(d, f" \n{KEY}\n")
         try:
             d.focus()

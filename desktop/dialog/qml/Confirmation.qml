@@ -25,31 +25,7 @@ FocusScope {
         anchors.top: parent.top
         anchors.bottom: buttons.top
         Heading { look: page.look; text: page.asked.heading ?? ""; askedBy: page.asked.asked_by ?? "" }
-        Rectangle {
-            width: parent.width
-            height: card.implicitHeight + 2 * page.look.s12
-            radius: page.look.radius
-            color: page.look.sunken
-            border.width: page.look.hairline
-            border.color: page.look.line
-            Column {
-                id: card
-                x: page.look.s16
-                y: page.look.s12
-                width: parent.width - 2 * page.look.s16
-                spacing: page.look.s4
-                Plain { look: page.look; width: parent.width; text: page.asked.title ?? ""; font.weight: page.look.medium }
-                Plain {
-                    look: page.look
-                    width: parent.width
-                    visible: text !== ""
-                    text: page.asked.subtitle ?? ""
-                    color: page.look.quiet
-                    font.family: page.look.fontCode
-                    font.pixelSize: page.look.fontQuiet
-                }
-            }
-        }
+        About { look: page.look; title: page.asked.title ?? ""; detail: page.asked.subtitle ?? "" }
         Repeater {
             model: page.asked.parts ?? []
             Column {

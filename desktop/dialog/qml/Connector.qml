@@ -1,4 +1,4 @@
-// Name, address and key of a connector.
+// What a connector leads to, its name, address and key.
 import QtQuick
 
 FocusScope {
@@ -6,21 +6,39 @@ FocusScope {
     required property var desk
     required property bool armed
     property var asked: ({})
-    property var state_: desk.check("", "", "")
+    property var state_: desk.check("", "", "", "")
     property bool pressed: false
+    property string leads: ""
+    property bool choosing: true
     readonly property var look: desk.look
     readonly property real wantedHeight: scroll.wanted + buttons.implicitHeight
 
     Component.onCompleted: {
         asked = desk.asked
-        name.set(asked.name)
-        address.set(asked.address)
+        leads = asked.leads
+        choosing = leads === ""
+        const usual = desk.proposal(leads)
+        name.set(asked.name !== "" ? asked.name : usual.name)
+        address.set(asked.address !== "" ? asked.address : usual.address)
         look_again()
-        if (asked.name === "") name.take()
-        else if (asked.address === "") address.take()
+        Qt.callLater(() => choosing ? kinds.take() : take())
+    }
+    function look_again() { state_ = desk.check(leads, name.text, address.text, key.text) }
+    // The first field that waits to be filled in.
+    function take() {
+        if (!name.fixed && name.text === "") name.take()
+        else if (address.text === "") address.take()
         else key.take()
     }
-    function look_again() { state_ = desk.check(name.text, address.text, key.text) }
+    // What stands in name and address stays if it was typed, and changes if it was proposed.
+    function lead(kind) {
+        const before = desk.proposal(leads), usual = desk.proposal(kind)
+        leads = kind
+        if (name.text === "" || name.text === before.name) name.set(usual.name)
+        if (address.text === "" || address.text === before.address) address.set(usual.address)
+        look_again()
+    }
+    readonly property var kind: (asked.kinds ?? []).find((one) => one.value === leads)
     function settled() { scroll.note() }
     // A sentence shows once it helps: not before something was typed, not while it may still become right.
     function says(part) {
@@ -32,7 +50,8 @@ FocusScope {
     function save() {
         pressed = true
         look_again()
-        if (state_.complete) desk.save(name.text, address.text, key.text)
+        if (state_.complete) desk.save(leads, name.text, address.text, key.text)
+        else if (leads === "") kinds.take()
         else if (state_.name.state !== "good") name.take()
         else if (state_.address.state !== "good") address.take()
         else key.take()
@@ -46,33 +65,49 @@ FocusScope {
         anchors.top: parent.top
         anchors.bottom: buttons.top
         Heading { look: page.look; text: page.asked.heading ?? ""; askedBy: page.asked.asked_by ?? "" }
-        Rectangle {
+        Problem { look: page.look; text: page.asked.problem ?? "" }
+        Options {
+            id: kinds
             width: parent.width
-            visible: (page.asked.problem ?? "") !== ""
-            height: visible ? problem.implicitHeight + 2 * page.look.s12 : 0
-            radius: page.look.radius
-            color: page.look.failedGround
-            border.width: page.look.hairline
-            border.color: page.look.failed
-            Plain {
-                id: problem
-                look: page.look
-                x: page.look.s16
-                y: page.look.s12
-                width: parent.width - 2 * page.look.s16
-                text: page.asked.problem ?? ""
-            }
-        }
-        Plain {
+            visible: page.choosing
             look: page.look
+            label: qsTr("What it leads to")
+            columns: Math.max(1, Math.min(3, Math.floor(width / (page.look.s48 * 3 + page.look.s24))))
+            rows: page.asked.kinds ?? []
+            chosen: page.leads
+            wrong: page.pressed && page.leads === ""
+            sentence: wrong ? qsTr("Choose what it leads to.") : ""
+            onEdited: page.lead(chosen)
+            onEntered: page.take()
+            onTook: (at) => scroll.reveal(at)
+        }
+        Item {
             width: parent.width
-            text: qsTr("A server that speaks the OpenAI chat API: a provider, a gateway, or a model server of your own.")
-            color: page.look.quiet
-            lineHeight: page.look.lineReading
+            height: other.implicitHeight
+            visible: !page.choosing && page.kind !== undefined
+            Plain {
+                look: page.look
+                anchors.left: parent.left
+                anchors.right: other.left
+                anchors.verticalCenter: parent.verticalCenter
+                wrapMode: Text.NoWrap
+                elide: Text.ElideRight
+                text: page.kind === undefined ? "" : qsTr("%1 · %2").arg(page.kind.label).arg(page.kind.means)
+                color: page.look.quiet
+            }
+            Small {
+                id: other
+                look: page.look
+                anchors.right: parent.right
+                visible: !(page.asked.name_fixed ?? false)
+                text: qsTr("Another kind")
+                onPressed: { page.choosing = true; Qt.callLater(kinds.take) }
+            }
         }
         Column {
             width: parent.width
             spacing: page.look.s8
+            visible: page.leads !== ""
             Field {
                 id: name
                 width: parent.width
@@ -83,6 +118,7 @@ FocusScope {
                 fixed: page.asked.name_fixed ?? false
                 sentence: page.says(page.state_.name)
                 wrong: page.isWrong(page.state_.name)
+                onTook: (at) => scroll.reveal(at)
                 onEdited: page.look_again()
                 onEntered: address.take()
             }
@@ -96,6 +132,7 @@ FocusScope {
                 pasteable: true
                 sentence: page.says(page.state_.address)
                 wrong: page.isWrong(page.state_.address)
+                onTook: (at) => scroll.reveal(at)
                 onEdited: page.look_again()
                 onEntered: key.take()
             }
@@ -108,6 +145,7 @@ FocusScope {
                 secret: true
                 sentence: page.says(page.state_.key)
                 wrong: page.isWrong(page.state_.key)
+                onTook: (at) => scroll.reveal(at)
                 onEdited: page.look_again()
                 onEntered: if (page.armed) page.save()
             }
@@ -115,6 +153,7 @@ FocusScope {
         Plain {
             look: page.look
             width: parent.width
+            visible: page.leads !== ""
             text: page.state_.effect === "" ? qsTr("The key goes into this computer’s key store, and with your messages to this server only.")
                                              : page.state_.effect
             lineHeight: page.look.lineReading

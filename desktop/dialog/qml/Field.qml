@@ -15,13 +15,16 @@ Column {
     property alias longest: input.maximumLength
     property bool shown: false
     property bool touched: false
+    property bool tight: false
     signal edited()
     signal entered()
+    signal took(Item item)
     spacing: look.s4
 
     function take() { input.forceActiveFocus() }
     function wipe() { input.clear() }
-    function set(value) { input.text = value; input.cursorPosition = input.length }
+    // A long value shows its beginning until it is typed on.
+    function set(value) { input.text = value; input.cursorPosition = 0 }
 
     Plain {
         look: field.look
@@ -67,7 +70,13 @@ Column {
                 visible: input.activeFocus && !field.fixed
             }
             onTextEdited: { field.touched = true; field.edited() }
-            onActiveFocusChanged: if (!activeFocus && length > 0) field.touched = true
+            onActiveFocusChanged: {
+                if (activeFocus) {
+                    if (!field.touched) input.cursorPosition = input.length
+                    field.took(field)
+                }
+                else if (length > 0) field.touched = true
+            }
             onAccepted: field.entered()
             Accessible.role: Accessible.EditableText
             Accessible.name: field.label
@@ -110,6 +119,8 @@ Column {
     Plain {
         look: field.look
         width: parent.width
+        // In a column of fields of one height nothing moves when a sentence comes.
+        visible: !field.tight || field.sentence !== ""
         text: field.sentence === "" ? " " : field.sentence
         color: field.wrong ? field.look.failed : field.look.quiet
         font.pixelSize: field.look.fontQuiet

@@ -6,7 +6,7 @@ Window {
     id: window
     required property var desk
     readonly property var look: desk.look
-    readonly property var pages: ({ connector: "Connector.qml", delete: "Confirmation.qml", remove: "Confirmation.qml", picture: "PictureChoice.qml" })
+    readonly property var pages: ({ connector: "Connector.qml", form: "Form.qml", delete: "Confirmation.qml", remove: "Confirmation.qml", picture: "PictureChoice.qml" })
     property bool armed: false
     property bool drawn: false
     property bool due: false
@@ -14,12 +14,13 @@ Window {
     // Never higher than the screen, whatever is asked; more of it is reached by scrolling.
     readonly property real most: Math.max(look.s48 * 6, Screen.desktopAvailableHeight - look.s48)
     width: Math.min(look.form, Math.max(360, Screen.desktopAvailableWidth - look.s32))
-    height: Math.min(most, desk.expects === "connector" ? look.s48 * 12 : look.s48 * 9)
+    readonly property bool typed: desk.expects === "connector" || desk.expects === "form"
+    height: Math.min(most, typed ? look.s48 * 12 : look.s48 * 9)
     minimumWidth: Math.min(width, look.s48 * 7)
     minimumHeight: Math.min(height, look.s48 * 6)
     color: look.page
     title: desk.asked.heading ? qsTr("%1 – Remuda").arg(desk.asked.heading) : "Remuda"
-    flags: desk.expects === "connector" ? Qt.Dialog : Qt.Dialog | Qt.WindowStaysOnTopHint
+    flags: typed ? Qt.Dialog : Qt.Dialog | Qt.WindowStaysOnTopHint
 
     onClosing: (close) => { close.accepted = false; desk.decline() }
     onActiveChanged: if (active) window.guard()

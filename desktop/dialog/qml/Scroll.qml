@@ -16,6 +16,13 @@ Flickable {
     flickableDirection: Flickable.VerticalFlick
 
     function by(distance) { contentY = Math.max(0, Math.min(contentHeight - height, contentY + distance)) }
+    // The whole of an item that got the focus, its label and its sentence too.
+    function reveal(item) {
+        const top = item.mapToItem(contentItem, 0, 0).y - look.s24
+        const foot = top + item.height + 2 * look.s24
+        if (top < contentY) contentY = Math.max(0, top)
+        else if (foot > contentY + height) contentY = Math.max(0, Math.min(top, foot - height, contentHeight - height))
+    }
     function note() { if (height > 0 && contentY + height >= contentHeight - 1) readWhole = true }
     onContentYChanged: note()
 

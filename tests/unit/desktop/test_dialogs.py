@@ -11,7 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from desktop.dialog import wire
-from desktop.dialogs import ConnectorPrefill, DeleteConfirmation, Dialogs, Looks, RemoveConnector
+from desktop.dialogs import (
+    ConnectorPrefill,
+    DeleteConfirmation,
+    Dialogs,
+    Form,
+    FormField,
+    FormOption,
+    Looks,
+    RemoveConnector,
+)
 from ui.wire.framing import HEAD
 
 WALLS = (wire.Wall(name="landlock", state="up"),)
@@ -161,7 +170,7 @@ async def test_no_is_no(stage: Stage) -> None:
 
 
 async def test_what_is_typed_comes_back_with_the_key_masked(stage: Stage) -> None:
-    prefill = ConnectorPrefill("groq", "https://api.example.com/v1")
+    prefill = ConnectorPrefill("groq", "https://api.example.com/v1", kind="compatible")
     answer = ask(stage.dialogs.ask_connector(prefill, "The key store is locked.", taken=("other",)))
     process = await stage.process()
     question = await process.asked()
@@ -169,7 +178,13 @@ async def test_what_is_typed_comes_back_with_the_key_masked(stage: Stage) -> Non
     assert question.problem == "The key store is locked."
     await process.say(
         wire.Ready(question=question.question),
-        wire.Typed(question=question.question, name="groq", address="https://api.example.com/v1", key="canary"),
+        wire.Typed(
+            question=question.question,
+            kind="compatible",
+            name="groq",
+            address="https://api.example.com/v1",
+            key="canary",
+        ),
     )
     entry = await answer
     assert entry.key.reveal() == "canary"
@@ -191,7 +206,9 @@ async def test_an_entry_that_no_person_could_save_is_no_entry(stage: Stage, name
     answer = ask(stage.dialogs.ask_connector())
     process = await stage.process()
     number = (await process.asked()).question
-    await process.say(wire.Ready(question=number), wire.Typed(question=number, name=name, address=address, key=key))
+    await process.say(
+        wire.Ready(question=number), wire.Typed(question=number, kind="compatible", name=name, address=address, key=key)
+    )
     assert await answer is None
     assert stage.failures == ["DIALOG_ENDED"]
 
@@ -216,7 +233,10 @@ async def test_a_picture_is_chosen_from_the_list_only(stage: Stage) -> None:
         (wire.Ready(question=2), wire.Agreed(question=2)),  # of another question
         (wire.Ready(question=1), wire.Agreed(question=7)),
         (wire.Ready(question=1), wire.Chosen(question=1, picture="green boat")),  # not what was asked
-        (wire.Ready(question=1), wire.Typed(question=1, name="n", address="https://a.example", key="k")),
+        (
+            wire.Ready(question=1),
+            wire.Typed(question=1, kind="compatible", name="n", address="https://a.example", key="k"),
+        ),
         (wire.Locked(walls=()),),
         (wire.Trouble(code="DIALOG_BROKEN", text="x"),),
     ],
@@ -371,3 +391,118 @@ def test_no_bytes_are_an_answer(data: bytes) -> None:
         await stage.close()
 
     asyncio.run(one())
+
+
+# ----------------------------------------------------------------------------------------- forms
+
+AGENT = Form(
+    title="Edit this agent",
+    fields=(
+        FormField("name", "line", "Name", value="Trips", required=True, bound=64),
+        FormField("instructions", "text", "Instructions", bound=65_536),
+        FormField(
+            "preset", "choice", "May touch", value="chat", options=(FormOption("chat", "C"), FormOption("read", "R"))
+        ),
+        FormField("folder", "path", "Folder", required=True, when=("preset", ("read",))),
+        FormField("tools", "checks", "Tools", value=(), options=(FormOption("clock", "Clock"),)),
+        FormField("default", "switch", "Default", value=False),
+    ),
+)  # fmt: skip
+FILLED: dict[str, Any] = {
+    "name": "Trips", "instructions": "Go by train.\n", "preset": "chat", "tools": ("clock",), "default": True,
+}  # fmt: skip
+ROTATE = Form(title="Change the key", fields=(FormField("key", "secret", "New key", value="canary", required=True),))
+
+
+async def fill(stage: Stage, values: dict[str, Any]) -> None:
+    process = await stage.process()
+    number = (await process.asked()).question
+    await process.say(wire.Ready(question=number), wire.Filled(question=number, values=values))
+
+
+async def test_a_form_comes_back_as_it_was_filled_in(stage: Stage) -> None:
+    answer = ask(stage.dialogs.ask_form(AGENT))
+    await fill(stage, FILLED)
+    assert await answer == FILLED
+    again = AGENT.again({**FILLED, "name": "Rome"}, at={"name": "There is one of this name."})
+    assert [field.value for field in again.fields] == ["Rome", "Go by train.\n", "chat", "", ("clock",), True]
+    assert [field.problem for field in again.fields if field.problem] == ["There is one of this name."]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": ""},
+        {"name": " Trips"},  # not as it would be kept
+        {"name": "x" * 65},
+        {"name": "two\nlines"},
+        {"instructions": "x" * 65_537},
+        {"instructions": True},
+        {"preset": "work"},
+        {"preset": "read"},  # and no folder
+        {"preset": "read", "folder": "notes"},
+        {"folder": "/home"},  # not asked
+        {"tools": ("clock", "shell")},
+        {"tools": ("clock", "clock")},
+        {"default": "yes"},
+        {"more": "x"},
+    ],
+)
+async def test_a_form_filled_in_as_no_person_could_is_no_answer(stage: Stage, change: dict[str, Any]) -> None:
+    answer = ask(stage.dialogs.ask_form(AGENT))
+    await fill(stage, {**FILLED, **change})
+    assert await answer is None
+    assert stage.failures == ["DIALOG_ENDED"]
+
+
+async def test_a_secret_of_a_form_is_never_printed_never_prefilled_and_has_a_process_of_its_own(stage: Stage) -> None:
+    other = ask(stage.dialogs.confirm(DELETE))
+    answer = ask(stage.dialogs.ask_form(ROTATE))
+    process = await stage.process()
+    await process.say(wire.Locked(walls=()))
+    while not isinstance(question := await process.hear(), wire.AskDelete):
+        pass
+    await process.say(wire.Declined(question=question.question))
+    while await process.hear() is not None:
+        pass
+    assert await other is False
+    process = await stage.process()
+    question = await process.asked()
+    assert "canary" not in repr(question)
+    said = wire.Filled(question=question.question, values={"key": "sk-canary-8c1d"})
+    assert "sk-canary" not in f"{said} {said!r}"
+    await process.say(wire.Ready(question=question.question), said)
+    given = await answer
+    assert given["key"].reveal() == "sk-canary-8c1d"
+    assert "sk-canary" not in repr(given)
+    assert await process.hear() is None
+
+
+async def test_a_form_that_no_answer_could_hold_is_a_fault_of_who_asks(stage: Stage) -> None:
+    twice = Form(title="x", fields=(FormField("a", "line", "A"), FormField("a", "line", "A")))
+    large = Form(title="x", fields=tuple(FormField(name, "text", name, bound=65_536) for name in "ab"))
+    for asked in (twice, large, Form(title="x", fields=())):
+        with pytest.raises(ValueError, match="x"):
+            await stage.dialogs.ask_form(asked)
+    assert stage.all == []
+
+
+async def test_a_kept_key_may_stay_only_for_its_address(stage: Stage) -> None:
+    prefill = ConnectorPrefill(
+        "groq", "https://api.example.com", name_fixed=True, kind="compatible", kept_for="https://api.example.com"
+    )
+    for address, kind, taken in (
+        ("https://api.example.com", "compatible", True),
+        ("https://evil.example.com", "compatible", False),
+        ("https://api.example.com", "openai", False),
+    ):
+        answer = ask(stage.dialogs.ask_connector(prefill))
+        process = await stage.process()
+        number = (await process.asked()).question
+        await process.say(
+            wire.Ready(question=number), wire.Typed(question=number, kind=kind, name="groq", address=address, key="")
+        )
+        entered = await answer
+        assert (entered is not None) is taken
+        if entered is not None:
+            assert (entered.key, entered.vendor) == (None, "openai-compatible")

@@ -9,7 +9,9 @@ from ui.wire.framing import Breach
 
 
 def test_the_longest_key_and_the_largest_question_fit_a_frame() -> None:
-    typed = wire.Typed(question=2**53 - 1, name="ü" * 512, address="\x01" * 512, key="\x01" * wire.KEY_CHARS)
+    typed = wire.Typed(
+        question=2**53 - 1, kind="ü" * 512, name="ü" * 512, address="\x01" * 512, key="\x01" * wire.KEY_CHARS
+    )
     assert next(wire.host_decoder().feed(wire.dialog_encoder().encode([typed]))).messages == [typed]
     ask = wire.AskDelete(
         question=1,
@@ -23,7 +25,7 @@ def test_the_longest_key_and_the_largest_question_fit_a_frame() -> None:
 
 
 def test_a_key_is_in_no_print_of_the_message_that_carries_it() -> None:
-    typed = wire.Typed(question=1, name="n", address="https://x", key="canary-key")
+    typed = wire.Typed(question=1, kind="openai", name="n", address="https://x", key="canary-key")
     assert "canary" not in repr(typed) + str(typed) + f"{typed}" + repr([typed])
 
 
