@@ -1,7 +1,7 @@
 """Definitions, bindings and options: frozen, validated, without credentials."""
 
 import re
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Discriminator, Field, StringConstraints, field_validator, model_validator
 
@@ -170,7 +170,46 @@ class WorkspaceFilePart(Frozen):
     media_type: Annotated[str, StringConstraints(strict=True, pattern=r"^image/[\w.+-]+$")] | None = None
 
 
-InputPart: TypeAlias = Annotated[TextPart | WorkspaceFilePart, Discriminator("type")]
+ImageType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+MAX_IMAGE_BYTES: Final = 3 * 1024 * 1024
+MAX_IMAGES: Final = 8
+
+
+class ImagePart(Frozen):
+    """A picture that goes to the model with the words. It is kept with the conversation and sent again with it.
+
+    Attributes:
+        data: the file as it is; it must begin as files of its type do.
+    """
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    called: ClassVar[str] = "input"
+
+    type: Literal["image"] = "image"
+    media_type: ImageType
+    data: Annotated[bytes, Field(strict=True, min_length=1, max_length=MAX_IMAGE_BYTES, repr=False)]
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if image_type(self.data) != self.media_type:
+            raise ValueError("the picture is of another type than it is said to be, or none")
+        return self
+
+
+def image_type(data: bytes) -> ImageType | None:
+    """Of which type a picture is, by how it begins; None for anything else."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+InputPart: TypeAlias = Annotated[TextPart | WorkspaceFilePart | ImagePart, Discriminator("type")]
 
 
 class RunInput(Frozen):
@@ -184,6 +223,13 @@ class RunInput(Frozen):
 
     parts: Annotated[tuple[InputPart, ...], Field(min_length=1)]
     metadata: JsonObject = FrozenDict()
+
+    @field_validator("parts")
+    @classmethod
+    def _not_too_many(cls, parts: tuple[InputPart, ...]) -> tuple[InputPart, ...]:
+        if sum(isinstance(part, ImagePart) for part in parts) > MAX_IMAGES:
+            raise ValueError(f"one message brings at most {MAX_IMAGES} pictures")
+        return parts
 
 
 class TextFormat(Frozen):

@@ -13,6 +13,7 @@ from runtime_host.capabilities import DriverInspection
 from runtime_host.definitions import (
     AgentDefinition,
     ExecutionBinding,
+    ImagePart,
     InputPart,
     ReasoningConfig,
     ResponseFormat,
@@ -26,12 +27,14 @@ from runtime_host.tools.base import EarlierCall, ToolChannel, ToolOffer
 class TranscriptMessage(NamedTuple):
     """One earlier message, as the harness's own loop reads it back. `role`: user or assistant.
 
-    `calls` of an input are the tool calls that its run made, in order, each as the native side was told.
+    `calls` of an input are the tool calls that its run made, in order, each as the native side was told; `images` are
+    the pictures that came with it.
     """
 
     role: str
     text: str
     calls: tuple[EarlierCall, ...] = ()
+    images: tuple[ImagePart, ...] = ()
 
 
 class Turn(NamedTuple):

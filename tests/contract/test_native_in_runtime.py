@@ -20,7 +20,7 @@ from runtime_host.storage.base import AgentStore
 from runtime_host.storage.sqlite import open_agent_store
 from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_REPLY, ChatServer
 from tests.loopback.fixtures import chat_server
-from tests.loopback.native import DEFINITION, QUICK, options_for, registry_for
+from tests.loopback.native import AT_ONCE, DEFINITION, QUICK, options_for, registry_for
 
 __all__ = ["chat_server"]
 
@@ -38,7 +38,7 @@ async def runtime_on(registry: ConnectorRegistry, folder: Path) -> AsyncIterator
     async def storage(_: str) -> AgentStore:
         return store
 
-    driver = NativeDriver(registry, timeouts=QUICK)
+    driver = NativeDriver(registry, timeouts=QUICK, retries=AT_ONCE)
     backend = LocalBackend(drivers=[driver], storage=storage, connectors=registry)
     try:
         async with AgentRuntime(backend) as runtime:

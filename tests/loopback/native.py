@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime_host.connectors import Connector, ConnectorRegistry, SecretRef
+from runtime_host.connectors.base import Vendor
 from runtime_host.connectors.transport import Timeouts
 from runtime_host.definitions import (
     AgentDefinition,
@@ -17,19 +18,38 @@ from runtime_host.definitions import (
 )
 from runtime_host.drivers.base import DriverRun, SessionOpening, TranscriptMessage, Turn
 from runtime_host.drivers.native import NativeDriver
+from runtime_host.drivers.native.driver import Retries
 from runtime_host.events import DriverEvent
+from runtime_host.models.facts import ModelFacts
 from runtime_host.policy import CHAT
 from runtime_host.results import DriverResult
 from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_MODEL
 
 QUICK = Timeouts(connect_s=2.0, read_s=8.0, write_s=8.0)
+
+
+async def _at_once(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+AT_ONCE = Retries(sleep=_at_once)
+"""Retries as they are, without the waits."""
+ONE_TRY = Retries(tries=1)
 DEFINITION = AgentDefinition(id="assistant", instructions="Answer in one sentence.")
 
 
-def registry_for(base_url: str, key: str | None = DEFAULT_KEY, *, name: str = "server") -> ConnectorRegistry:
+def registry_for(
+    base_url: str,
+    key: str | None = DEFAULT_KEY,
+    *,
+    name: str = "server",
+    vendor: Vendor = "openai-compatible",
+    facts: tuple[ModelFacts, ...] = (),
+) -> ConnectorRegistry:
     connector = Connector(
         name=name,
-        vendor="openai-compatible",
+        vendor=vendor,
+        facts=facts,
         base_url=base_url,
         secret=None if key is None else SecretRef(kind="env", name="LOOPBACK_KEY"),
     )
@@ -54,11 +74,12 @@ def turn_for(
     earlier: Sequence[TranscriptMessage] = (),
     model: str = DEFAULT_MODEL,
     reasoning: ReasoningConfig | None = None,
+    **more: Any,
 ) -> Turn:
     async def read_transcript() -> tuple[TranscriptMessage, ...]:
         return tuple(earlier)
 
-    return Turn("run_1", text, model, reasoning, read_transcript)
+    return Turn("run_1", text, model, reasoning, read_transcript, **more)
 
 
 @dataclass
@@ -76,8 +97,10 @@ class Outcome:
 
 
 @asynccontextmanager
-async def driver_for(registry: ConnectorRegistry, timeouts: Timeouts = QUICK) -> AsyncIterator[NativeDriver]:
-    driver = NativeDriver(registry, timeouts=timeouts)
+async def driver_for(
+    registry: ConnectorRegistry, timeouts: Timeouts = QUICK, retries: Retries = AT_ONCE
+) -> AsyncIterator[NativeDriver]:
+    driver = NativeDriver(registry, timeouts=timeouts, retries=retries)
     try:
         yield driver
     finally:
@@ -102,7 +125,8 @@ async def drive(
     options: SessionOptions | None = None,
     timeouts: Timeouts = QUICK,
     within_s: float = 20.0,
+    retries: Retries = AT_ONCE,
 ) -> Outcome:
     """One turn from beginning to end."""
-    async with driver_for(registry, timeouts) as driver:
+    async with driver_for(registry, timeouts, retries) as driver:
         return await outcome(await start(driver, turn or turn_for(), options), within_s)

@@ -25,7 +25,7 @@ from runtime_host.tools.base import (
     ToolReport,
 )
 from tests.loopback.chat_server import ChatServer
-from tests.loopback.native import QUICK, options_for, registry_for
+from tests.loopback.native import AT_ONCE, QUICK, options_for, registry_for
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ async def runtime_on(
         return store
 
     backend = LocalBackend(
-        drivers=[NativeDriver(registry, timeouts=QUICK, max_iterations=max_iterations)],
+        drivers=[NativeDriver(registry, timeouts=QUICK, max_iterations=max_iterations, retries=AT_ONCE)],
         storage=storage,
         connectors=registry,
         windows=Windows(cleanup_s=cleanup_s),
@@ -148,7 +148,7 @@ async def doomed_runtime_on(server: ChatServer, store: MortalStore, world: World
     async def storage(_: str) -> AgentStore:
         return store
 
-    driver = NativeDriver(registry, timeouts=QUICK)
+    driver = NativeDriver(registry, timeouts=QUICK, retries=AT_ONCE)
     backend = LocalBackend(drivers=[driver], storage=storage, connectors=registry, resolve_tools=world.resolve)
     try:
         yield AgentRuntime(backend)

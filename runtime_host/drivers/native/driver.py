@@ -1,26 +1,29 @@
 """The harness `native.agent`: a chat with any model a connector leads to.
 
 Owns the requests of its runs. Must not know storage, journal, other drivers or where keys are kept. Invariants:
-one input is one request, never sent again, and so is each round of tool results; tools are executed by the
-runtime's channel alone; every fault of server or way ends as a failed result in words, with what had arrived
+a request is repeated only while nothing of its reply was shown, a few times, visibly, and only because nothing else
+comes of it than a reply: a model acts on nothing, tools are executed by the runtime's channel alone, and what they came
+to is told again, not done again; every fault of server or way ends as a failed result in words, with what had arrived
 kept; after `cancel` returns nothing more is read, and the connection is closed at once.
 """
 
 import asyncio
 import importlib
 import logging
+import math
+import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from runtime_host.canonical import digest
 from runtime_host.capabilities import DriverInspection
-from runtime_host.connectors.base import Connector, ConnectorRegistry
-from runtime_host.definitions import AgentDefinition, SessionOptions
-from runtime_host.drivers.base import SessionOpening, Turn
+from runtime_host.connectors.base import Api, Connector, ConnectorRegistry
+from runtime_host.definitions import AgentDefinition, ImagePart, JsonSchemaFormat, SessionOptions
+from runtime_host.drivers.base import SessionOpening, TranscriptMessage, Turn
 from runtime_host.drivers.native import mapping, profile
-from runtime_host.drivers.native.formats import instructions_with
+from runtime_host.drivers.native.formats import instructions_with, schema_name
 from runtime_host.drivers.native.profile import DRIVER_ID
 from runtime_host.errors import (
     AgentClosedError,
@@ -33,19 +36,23 @@ from runtime_host.loop.model_apis.pieces import (
     ChatRequest,
     EndReason,
     Finished,
+    Message,
+    ModelApi,
     ModelFault,
+    Piece,
     ReasoningPiece,
+    Schema,
     TextPiece,
 )
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
+from runtime_host.models.facts import ModelFacts, facts_for
 from runtime_host.models.reasoning import ReasoningMap
 from runtime_host.results import DriverResult
 from runtime_host.tools.base import ToolChannel, ToolDelivery, ToolRequest
 
 if TYPE_CHECKING:
     from runtime_host.connectors.transport import Timeouts
-    from runtime_host.loop.model_apis.chat_completions import ChatCompletionsApi
 
 _STATE_VERSION = 1
 REPLY_CHARS = 8 * 1024 * 1024
@@ -53,7 +60,39 @@ REPLY_CHARS = 8 * 1024 * 1024
 _WAITING_EVENTS = 1024
 """How far the server may run ahead of the pump; beyond it the connection itself holds the server back."""
 
+_MODULE_OF: Final[dict[Api, str]] = {
+    "chat-completions": "runtime_host.loop.model_apis.chat_completions",
+    "responses": "runtime_host.loop.model_apis.responses",
+    "messages": "runtime_host.loop.model_apis.messages",
+}
+
 log = logging.getLogger(__name__)
+
+
+class Retries(NamedTuple):
+    """How often and after which waits a request is sent once more.
+
+    Attributes:
+        tries: how often it is sent at most.
+        first_wait_s: before the second try; each further wait is four times as long, and none exactly so long.
+        longest_wait_s: a server that asks for more is not waited for.
+        sleep: waits.
+    """
+
+    tries: int = 3
+    first_wait_s: float = 1.0
+    longest_wait_s: float = 60.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def wait_s(self, fault: ModelFault, tried: int) -> float | None:
+        """How long to wait before the next try; None when there is to be none."""
+        if not fault.may_pass or tried >= self.tries:
+            return None
+        if fault.retry_after_s is not None:
+            return fault.retry_after_s if fault.retry_after_s <= self.longest_wait_s else None
+        # Not all at once, where many were refused together.
+        spread = random.uniform(0.75, 1.25)  # noqa: S311 - no secret
+        return min(self.longest_wait_s, self.first_wait_s * math.pow(4.0, tried - 1) * spread)
 
 
 class NativeDriver:
@@ -65,6 +104,7 @@ class NativeDriver:
         declared: what the person says of models in their own file.
         timeouts: when a server counts as gone; None for the usual ones.
         max_iterations: how often a model may ask for tools within one run.
+        retries: of requests of which nothing was shown.
 
     Raises:
         AgentDriverConfigurationError: an effort that is declared is unknown or never sent.
@@ -78,8 +118,11 @@ class NativeDriver:
         declared: DeclaredModels = NOTHING_DECLARED,
         timeouts: "Timeouts | None" = None,
         max_iterations: int = 64,
+        retries: Retries = Retries(),  # noqa: B008 - nobody can change it
     ) -> None:
         self.max_iterations = max_iterations
+        self.retries = retries
+        self.declared = declared
         self.efforts = ReasoningMap(
             DRIVER_ID,
             efforts=model_reasoning_efforts,
@@ -88,7 +131,7 @@ class NativeDriver:
         )
         self._connectors = connectors
         self._timeouts = timeouts
-        self._api: ChatCompletionsApi | None = None
+        self._apis: dict[Api, ModelApi] = {}
         self._api_lock = asyncio.Lock()
         self._closed = False
 
@@ -102,8 +145,9 @@ class NativeDriver:
         execution = options.execution
         connector = self._connectors.connector(execution.connector)
         profile.check_model(connector, execution.model)
-        self.efforts.check(execution.model, execution.reasoning)
-        return profile.inspection(definition, connector, execution.model, self.efforts)
+        facts = facts_for(connector, execution.model, self.declared)
+        profile.check_reasoning(self.efforts, connector, execution.model, execution.reasoning)
+        return profile.inspection(definition, connector, facts, self.efforts)
 
     async def open(self, opening: SessionOpening) -> "NativeSession":
         """Open or restore a session; the conversation itself is the runtime's transcript."""
@@ -124,24 +168,22 @@ class NativeDriver:
     async def aclose(self) -> None:
         self._closed = True
         async with self._api_lock:
-            if self._api is not None:
-                await self._api.aclose()
-                self._api = None
+            while self._apis:
+                _, api = self._apis.popitem()
+                await api.aclose()
 
-    async def api(self) -> "ChatCompletionsApi":
-        """The API, its SDK loaded on first use and away from the event loop."""
+    async def api(self, kind: Api) -> ModelApi:
+        """The API of a kind, its SDK loaded on first use and away from the event loop."""
         async with self._api_lock:
             if self._closed:
                 raise AgentClosedError("native.agent is closed.")
-            if self._api is None:
-                self._api = await in_own_thread(self._load, "load openai")
-            return self._api
+            if kind not in self._apis:
+                self._apis[kind] = await in_own_thread(lambda: self._load(kind), f"load {kind}")
+            return self._apis[kind]
 
-    def _load(self) -> "ChatCompletionsApi":
-        # By name, so that neither this module nor a type checker's import brings the SDK in.
-        module = importlib.import_module("runtime_host.loop.model_apis.chat_completions")
-        module.rehearse()
-        api: ChatCompletionsApi = module.ChatCompletionsApi(self._timeouts)
+    def _load(self, kind: Api) -> ModelApi:
+        # By name, so that neither this module nor a type checker's import brings an SDK in.
+        api: ModelApi = importlib.import_module(_MODULE_OF[kind]).load(self._timeouts)
         return api
 
 
@@ -183,8 +225,11 @@ class NativeSession:
         if _endpoint(connector) != self._endpoint:
             raise _moved(connector.name)
         profile.check_model(connector, turn.model)
-        self._driver.efforts.check(turn.model, turn.reasoning)
-        run = NativeRun(self._driver, self._connectors, connector, self._opening.definition, turn, self._runs.discard)
+        facts = facts_for(connector, turn.model, self._driver.declared)
+        profile.check_reasoning(self._driver.efforts, connector, turn.model, turn.reasoning)
+        run = NativeRun(
+            self._driver, self._connectors, connector, facts, self._opening.definition, turn, self._runs.discard
+        )
         self._runs.add(run)
         return run
 
@@ -208,6 +253,7 @@ class NativeRun:
         driver: NativeDriver,
         connectors: ConnectorRegistry,
         connector: Connector,
+        facts: ModelFacts,
         definition: AgentDefinition,
         turn: Turn,
         on_end: "Callable[[NativeRun], None]",
@@ -215,9 +261,12 @@ class NativeRun:
         self._driver = driver
         self._connectors = connectors
         self._connector = connector
+        self._facts = facts
         self._definition = definition
         self._turn = turn
         self._reply = mapping.ReplyMapper()
+        self._tries = 0
+        self._published = 0
         self._waiting: deque[DriverEvent] = deque()
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -258,7 +307,7 @@ class NativeRun:
             await self._exchange()
         except ModelFault as fault:
             log.info("native.agent %s: %s, http status %s", self._turn.run_id, fault.kind, fault.http_status)
-            self._result = mapping.failed(self._reply, fault, connector, model)
+            self._result = mapping.failed(self._reply, fault, connector, model, self._tries)
         except AgentRuntimeError as refused:
             self._result = mapping.not_sent(refused, self._reply)
         except Exception as fault:
@@ -272,9 +321,10 @@ class NativeRun:
         """Send the input, then round by round what tools came to, up to the proper end of a reply."""
         turn, tools = self._turn, self._turn.tools
         earlier = await turn.read_transcript()
-        api = await self._driver.api()
-        instructions = instructions_with(self._definition.instructions, turn.response_format)
-        messages = mapping.messages(instructions, earlier, turn.text)
+        api = await self._driver.api(self._connector.api)
+        images = tuple(part for part in turn.parts if isinstance(part, ImagePart))
+        now = TranscriptMessage("user", turn.text, images=images)
+        messages = mapping.messages(earlier, now, images=self._facts.images is not False)
         telling: tuple[str, ...] = ()
         if tools is not None:
             for round_ in mapping.rounds(tools.earlier):
@@ -282,10 +332,10 @@ class NativeRun:
                 deliveries = round_.told
                 if len(deliveries) < len(round_.requests):
                     deliveries, telling = await self._execute(tools, round_.requests)
-                messages += mapping.tool_messages(round_.said, deliveries)
+                messages += mapping.round_messages(round_.said, deliveries)
         while True:
             self._reply.begin(offered=tools is not None)
-            await self._ask(api, messages, telling)
+            await self._whole_reply(api, messages, telling)
             requests = self._reply.requests()
             if tools is None or not requests:
                 return
@@ -296,7 +346,24 @@ class NativeRun:
                 self._result = mapping.too_many_rounds(self._reply, self._driver.max_iterations, turn.model)
                 return
             deliveries, telling = await self._execute(tools, requests)
-            messages += mapping.tool_messages(self._reply.text, deliveries)
+            messages += mapping.round_messages(self._reply.text, deliveries, self._reply.kept)
+
+    async def _whole_reply(self, api: ModelApi, messages: list[Message], telling: tuple[str, ...]) -> None:
+        """Ask for a reply, and for the rest of it where the server pauses. `telling`: calls whose results are in it."""
+        rest: list[Message] = []
+        for _ in range(self._driver.max_iterations):
+            await self._ask(api, [*messages, *rest], telling)
+            if self._reply.reason is not EndReason.PAUSED or not self._reply.kept:
+                break
+            kept = (*(rest[0].kept if rest else ()), *self._reply.kept)
+            rest = [Message("assistant", self._reply.text, kept=kept)]
+            self._reply.go_on()
+            telling = ()
+        if rest:
+            # Calls asked for after a pause are answered with all that was said before them.
+            self._reply.kept = (*rest[0].kept, *self._reply.kept)
+        for event in self._reply.closing_events():
+            await self._publish(event)
 
     async def _execute(
         self, tools: ToolChannel, requests: tuple[ToolRequest, ...]
@@ -327,23 +394,34 @@ class NativeRun:
         await tools.delivering(call_ids)
         return deliveries, call_ids
 
-    async def _ask(
-        self, api: "ChatCompletionsApi", messages: Sequence[dict[str, Any]], telling: tuple[str, ...]
-    ) -> None:
-        """Send one request and publish the reply up to its proper end. `telling`: calls whose results are in it."""
-        connector, turn, tools = self._connector, self._turn, self._turn.tools
-        info = profile.model_info(connector, turn.model)
-        request = ChatRequest(
-            model=turn.model,
-            messages=messages,
-            tools=mapping.tools(tools.offers) if tools is not None else (),
-            reasoning_effort=mapping.effort(turn.reasoning),
-            max_output_tokens=info.max_output_tokens if info else None,
-            temperature=info.temperature if info else None,
-            top_p=info.top_p if info else None,
-        )
+    async def _ask(self, api: ModelApi, messages: Sequence[Message], telling: tuple[str, ...]) -> None:
+        """Send one request, again where that may help and nothing was shown, and publish what comes of it."""
+        request, retries = self._request(messages), self._driver.retries
+        self._tries = 0
+        while True:
+            self._tries += 1
+            shown_before = self._published
+            try:
+                await self._read_reply(api, request, telling)
+            except ModelFault as fault:
+                wait_s = retries.wait_s(fault, self._tries) if self._published == shown_before else None
+                if wait_s is None:
+                    raise
+                log.info("native.agent %s: %s, to be tried again", self._turn.run_id, fault.kind)
+                event = mapping.retrying(fault, self._connector, self._turn.model, self._tries + 1, wait_s)
+            else:
+                return
+            await self._publish(event)
+            self._reply.again()
+            await retries.sleep(wait_s)
+
+    async def _read_reply(self, api: ModelApi, request: ChatRequest, telling: tuple[str, ...]) -> None:
+        tools = self._turn.tools
         chars = 0
-        async with self._connectors.use(connector.name) as access, aclosing(api.stream(access, request)) as pieces:
+        async with (
+            self._connectors.use(self._connector.name) as access,
+            aclosing(api.stream(access, request)) as pieces,
+        ):
             async for piece in pieces:
                 if tools is not None and telling:
                     # A reply has begun, so the server has read what it was told.
@@ -351,17 +429,41 @@ class NativeRun:
                     telling = ()
                 for event in self._reply.events(piece):
                     await self._publish(event)
-                if isinstance(piece, TextPiece | ReasoningPiece):
-                    chars += len(piece.text)
-                    if chars > REPLY_CHARS:
-                        list(self._reply.events(Finished(EndReason.LENGTH)))
-                        break
-        for event in self._reply.closing_events():
-            await self._publish(event)
+                chars += _shown_chars(piece)
+                if chars > REPLY_CHARS:
+                    list(self._reply.events(Finished(EndReason.LENGTH)))
+                    break
+
+    def _request(self, messages: Sequence[Message]) -> ChatRequest:
+        turn, tools, wanted = self._turn, self._turn.tools, self._turn.response_format
+        info = profile.model_info(self._connector, turn.model)
+        instructions, schema = self._definition.instructions, None
+        if isinstance(wanted, JsonSchemaFormat):
+            if profile.holds_to_schemas(self._connector):
+                schema = Schema(wanted.json_schema, schema_name(wanted.name), wanted.strict)
+            else:
+                instructions = instructions_with(instructions, wanted)
+        return ChatRequest(
+            model=turn.model,
+            messages=messages,
+            instructions=instructions,
+            tools=tools.offers if tools is not None else (),
+            reasoning_effort=mapping.effort(turn.reasoning),
+            reasons=profile.reasons(self._driver.efforts, self._connector, self._turn.model),
+            schema=schema,
+            max_output_tokens=profile.output_tokens(self._connector, self._facts),
+            temperature=info.temperature if info else None,
+            top_p=info.top_p if info else None,
+        )
 
     async def _publish(self, event: DriverEvent) -> None:
         while len(self._waiting) >= _WAITING_EVENTS:
             self._room.clear()
             await self._room.wait()
+        self._published += 1
         self._waiting.append(event)
         self._wake.set()
+
+
+def _shown_chars(piece: Piece) -> int:
+    return len(piece.text) if isinstance(piece, TextPiece | ReasoningPiece) else 0

@@ -1,10 +1,11 @@
-"""How a model that has no mode for JSON is told what its answer is to be. Pure.
+"""How a model is told what its answer is to be. Pure.
 
 Must not know any I/O. Invariant: the words ask, and nothing here promises; whether the answer meets the schema
 is judged by the runtime.
 """
 
 import json
+import re
 
 from runtime_host.definitions import JsonSchemaFormat, ResponseFormat
 
@@ -21,3 +22,8 @@ def instructions_with(instructions: str, wanted: ResponseFormat | None) -> str:
     schema = json.dumps(wanted.json_schema, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     asked = f"{_ASKED}\n\n{schema}"
     return f"{instructions}\n\n{asked}" if instructions.strip() else asked
+
+
+def schema_name(name: str | None) -> str:
+    """The name of a schema as providers take it: letters, digits, underscores and dashes, at most 64."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name or "")[:64] or "answer"

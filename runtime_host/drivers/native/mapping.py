@@ -7,19 +7,24 @@ our words and facts of the binding only; nothing the server wrote is in it.
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from runtime_host.canonical import clean_text
-from runtime_host.connectors.base import Connector
+from runtime_host.connectors.base import Api, Connector, Vendor
 from runtime_host.definitions import ReasoningConfig
 from runtime_host.drivers.base import TranscriptMessage
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.events import DriverEvent
 from runtime_host.loop.model_apis.pieces import (
+    Answer,
+    Call,
     EndReason,
     FaultKind,
     Finished,
+    Image,
+    Kept,
+    Message,
     ModelFault,
     Piece,
     ReasoningPiece,
@@ -28,10 +33,21 @@ from runtime_host.loop.model_apis.pieces import (
     ToolCallPiece,
 )
 from runtime_host.results import DriverResult, RunError, Usage
-from runtime_host.tools.base import EarlierCall, ToolDelivery, ToolOffer, ToolRequest
+from runtime_host.tools.base import EarlierCall, ToolDelivery, ToolRequest
 
 DELTA_CHARS = 8192
 """A longer piece is published as several: a journal caps what one event may carry."""
+
+
+_KIND_OF_SERVER: Final[dict[Api, str]] = {
+    "chat-completions": "an OpenAI-compatible server",
+    "responses": "a server that speaks OpenAI Responses",
+    "messages": "a server that speaks Anthropic Messages",
+}
+_ADDRESS_HINT: Final[dict[Vendor, str]] = {"openai-compatible": "; many end in /v1", "openai": "; many end in /v1"}
+
+
+_NO_PICTURES: Final = "[A picture was here, which this model cannot be shown.]"
 
 
 class Ending(NamedTuple):
@@ -39,31 +55,34 @@ class Ending(NamedTuple):
     error: RunError | None
 
 
-def messages(instructions: str, earlier: Sequence[TranscriptMessage], text: str) -> list[dict[str, Any]]:
-    """The conversation as a chat-completions server takes it: roles alternate, the input is last.
+def messages(earlier: Sequence[TranscriptMessage], now: TranscriptMessage, *, images: bool = True) -> list[Message]:
+    """The conversation: roles alternate, the input is last. `images`: whether the model takes any.
 
     An input whose reply failed stands before the next input; both go as one, because many models refuse two
     messages of one role in a row. The tool calls of an earlier run stand where they were made, as long as a reply
     came after them.
     """
-    sent: list[dict[str, Any]] = []
-    if instructions.strip():
-        sent.append({"role": "system", "content": instructions})
+    sent: list[Message] = []
     in_rounds: list[str] = []
-    for position, (role, content, calls) in enumerate((*earlier, TranscriptMessage("user", text))):
+    for position, (role, content, calls, parts) in enumerate((*earlier, now)):
         if role == "assistant" and content in in_rounds:
             in_rounds.remove(content)
             continue
-        if not content.strip():
+        pictures = tuple(Image(part.media_type, part.data) for part in parts) if images else ()
+        if parts and not images:
+            content = "\n\n".join(text for text in (content, _NO_PICTURES) if text.strip())
+        if not content.strip() and not pictures:
             continue
-        if sent and sent[-1]["role"] == role:
-            sent[-1]["content"] += "\n\n" + content
+        last = sent[-1] if sent else None
+        if last is not None and last.role == role:
+            both = "\n\n".join(text for text in (last.text, content) if text.strip())
+            sent[-1] = last._replace(text=both, images=last.images + pictures)
         else:
-            sent.append({"role": role, "content": content})
+            sent.append(Message("assistant" if role == "assistant" else "user", content, pictures))
         if calls:
             past, in_rounds = _answered_rounds(calls, earlier[position + 1 :])
             for round_ in past:
-                sent += tool_messages(round_.said, round_.told)
+                sent += round_messages(round_.said, round_.told)
     return sent
 
 
@@ -80,32 +99,13 @@ def _answered_rounds(
     return (past, said) if any(reply.strip() for reply in replies) else ([], [])
 
 
-def tools(offers: Sequence[ToolOffer]) -> list[dict[str, Any]]:
-    """Offers as chat completions name them."""
-    return [
-        {
-            "type": "function",
-            "function": {"name": offer.name, "description": offer.description, "parameters": offer.parameters},
-        }
-        for offer in offers
-    ]
-
-
-def tool_messages(said: str, deliveries: Sequence[ToolDelivery]) -> list[dict[str, Any]]:
-    """One round of tool calls as a chat-completions server takes it back: what was asked for, then each result."""
-    asked = {
-        "role": "assistant",
-        "content": said or None,
-        "tool_calls": [
-            {
-                "id": each.call_id,
-                "type": "function",
-                "function": {"name": each.name, "arguments": _object_text(each.arguments)},
-            }
-            for each in deliveries
-        ],
-    }
-    return [asked, *({"role": "tool", "tool_call_id": each.call_id, "content": _told(each)} for each in deliveries)]
+def round_messages(
+    said: str, deliveries: Sequence[ToolDelivery], kept: Sequence[Mapping[str, Any]] = ()
+) -> list[Message]:
+    """One round of tool calls: what was asked for, then what came of each."""
+    calls = tuple(Call(each.call_id, each.name, _object_text(each.arguments)) for each in deliveries)
+    answers = tuple(Answer(each.call_id, _told(each), each.success) for each in deliveries)
+    return [Message("assistant", said, calls=calls, kept=tuple(kept)), Message("tools", answers=answers)]
 
 
 class Round(NamedTuple):
@@ -136,10 +136,12 @@ class ReplyMapper:
 
     Attributes:
         number: of the reply; each round of tools is followed by another.
+        kept: the reply in its provider's own form, to be handed back with the results of its tools.
     """
 
     def __init__(self) -> None:
         self.number = 0
+        self.kept: tuple[Mapping[str, Any], ...] = ()
         self._calls: dict[int, _Call] = {}
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -154,9 +156,23 @@ class ReplyMapper:
         self.number = self.number + 1 if number is None else number
         self._offered = offered
         self._text = []
+        self._usage_before = self.usage
+        self._clear()
+
+    def again(self) -> None:
+        """The request is sent once more; nothing of the reply was shown."""
+        self.usage = self._usage_before
+        self._clear()
+
+    def go_on(self) -> None:
+        """The server has paused in the middle of the reply and goes on with it when asked."""
+        self._usage_before = self.usage
+        self._clear()
+
+    def _clear(self) -> None:
         self._calls = {}
         self.reason = None
-        self._usage_before = self.usage
+        self.kept = ()
 
     @property
     def offered(self) -> bool:
@@ -185,6 +201,8 @@ class ReplyMapper:
             yield from self._tool_call(piece)
         elif isinstance(piece, Finished):
             self.reason = piece.reason
+        elif isinstance(piece, Kept):
+            self.kept = piece.entries
         else:
             self.usage = _sum(self._usage_before, piece.usage)
 
@@ -292,14 +310,14 @@ def ended(reply: ReplyMapper, connector: Connector, model: str) -> DriverResult:
     )
 
 
-def failed(reply: ReplyMapper, fault: ModelFault, connector: Connector, model: str) -> DriverResult:
-    """The result of a reply that broke; what had come of it is kept."""
+def failed(reply: ReplyMapper, fault: ModelFault, connector: Connector, model: str, tries: int = 1) -> DriverResult:
+    """The result of a reply that broke; what had come of it is kept. `tries`: how often the request was sent."""
     return DriverResult(
         status="failed",
         output_text=reply.text,
         usage=reply.usage,
         finish_reason="stream_incomplete" if fault.kind is FaultKind.STREAM_CUT else "native_error",
-        error=fault_error(fault, connector, model, kept=bool(reply.text)),
+        error=fault_error(fault, connector, model, kept=bool(reply.text), tries=tries),
     )
 
 
@@ -314,7 +332,23 @@ def effort(reasoning: ReasoningConfig | None) -> str | None:
     return reasoning.effort if reasoning.enabled else "none"
 
 
-def fault_error(fault: ModelFault, connector: Connector, model: str, *, kept: bool) -> RunError:
+def retrying(fault: ModelFault, connector: Connector, model: str, attempt: int, wait_s: float) -> DriverEvent:
+    """A request is sent once more, and why. `attempt`: its number from now on."""
+    happened, _, _ = _words(fault, connector, model)
+    return DriverEvent(
+        "diagnostic",
+        {
+            "code": "RETRY",
+            "level": "warning",
+            "message": f"{happened} Nothing of the reply had arrived, so it is asked for once more (try {attempt}).",
+            "attempt": attempt,
+            "reason": fault.kind.value,
+            "wait_ms": round(wait_s * 1000),
+        },
+    )
+
+
+def fault_error(fault: ModelFault, connector: Connector, model: str, *, kept: bool, tries: int = 1) -> RunError:
     """A fault in words: what happened, what it means for the work, what to do."""
     happened, todo, retryable = _words(fault, connector, model)
     if kept:
@@ -325,7 +359,9 @@ def fault_error(fault: ModelFault, connector: Connector, model: str, *, kept: bo
         means = "Whether it worked on your message is not known; it is not sent again by itself."
     else:
         means = "Your message is kept; there is no reply to it."
-    details: dict[str, object] = {}
+    if tries > 1:
+        means = f"It was tried {tries} times. {means}"
+    details: dict[str, object] = {"tries": tries} if tries > 1 else {}
     if fault.http_status is not None:
         details["http_status"] = fault.http_status
     if fault.retry_after_s is not None:
@@ -398,8 +434,9 @@ def _words(fault: ModelFault, connector: Connector, model: str) -> tuple[str, st
     name = _printable(connector.name)
     model = _printable(model)
     server = _server(connector)
-    keyless = connector.vendor == "openai-compatible" and connector.secret is None
+    keyless = connector.vendor != "builtin" and connector.secret is None
     wait = _wait(fault.retry_after_s)
+    status = f" ({fault.http_status})" if fault.http_status else ""
     table: dict[FaultKind, tuple[str, str, bool]] = {
         FaultKind.KEY_REFUSED: (
             f"{server} wants a key, and this connector has none (401)."
@@ -425,16 +462,16 @@ def _words(fault: ModelFault, connector: Connector, model: str) -> tuple[str, st
         ),
         FaultKind.NOT_FOUND: (
             f"{server} knows nothing at {connector.base_url or 'its own address'} (404).",
-            "Check the address of the connector; many end in /v1.",
+            f"Check the address of the connector{_ADDRESS_HINT.get(connector.vendor, '')}.",
             False,
         ),
         FaultKind.RATE_LIMITED: (
-            f"{server} takes no more requests for now (429){wait}.",
+            f"{server} takes no more requests for now{status}{wait}.",
             "Wait a little and send again." if not wait else "Send again after that.",
             True,
         ),
         FaultKind.UNAVAILABLE: (
-            f"{server} is in trouble or overloaded{f' ({fault.http_status})' if fault.http_status else ''}{wait}.",
+            f"{server} is in trouble or overloaded{status}{wait}.",
             "Send again in a while, or choose another connector.",
             True,
         ),
@@ -444,7 +481,7 @@ def _words(fault: ModelFault, connector: Connector, model: str) -> tuple[str, st
             False,
         ),
         FaultKind.REQUEST_REFUSED: (
-            f"{server} refused the request ({fault.http_status}).",
+            f"{server} refused the request{status}.",
             f"{model} may not be made for chat, or the server may be of another kind. Choose another model.",
             False,
         ),
@@ -466,6 +503,11 @@ def _words(fault: ModelFault, connector: Connector, model: str) -> tuple[str, st
             True,
         ),
         FaultKind.TLS: (_tls_words(fault.tls, server), "Check the address and the clock of this computer.", False),
+        FaultKind.PROXY: (
+            f"The proxy of this computer does not lead to {server}: {_proxy_words(fault.proxy)}.",
+            "Check the network settings.",
+            fault.may_pass,
+        ),
         FaultKind.OUT_OF_SCOPE: (
             "The request would have gone to another address than the connector's.",
             "Check the address of the connector.",
@@ -485,7 +527,8 @@ def _words(fault: ModelFault, connector: Connector, model: str) -> tuple[str, st
         ),
         FaultKind.MALFORMED: (
             f"{server} sent something that is no chat reply.",
-            "Check that the address belongs to an OpenAI-compatible server; many end in /v1.",
+            f"Check that the address belongs to {_KIND_OF_SERVER[connector.api]}"
+            f"{_ADDRESS_HINT.get(connector.vendor, '')}.",
             False,
         ),
         FaultKind.FAILED: (
@@ -525,6 +568,22 @@ def _endings(connector: Connector, model: str) -> dict[EndReason, Ending]:
                 message=f"{model} declined to answer. Its words are kept. Put the question in other words.",
             ),
         ),
+        EndReason.CONTEXT_FULL: Ending(
+            "incomplete",
+            RunError(
+                code=FaultKind.CONTEXT_TOO_LONG.value,
+                message=f"The conversation has come to the end of what {model} can hold at once, so the reply ends "
+                "early. What it wrote is kept. Start a new conversation, or choose a model that holds more.",
+            ),
+        ),
+        EndReason.PAUSED: Ending(
+            "incomplete",
+            RunError(
+                code="PROVIDER_PAUSED",
+                message=f"{server} paused in the middle of the reply again and again, so it was stopped. "
+                "What it wrote is kept. Ask it to go on.",
+            ),
+        ),
         EndReason.TOOL_CALLS: Ending(
             "failed",
             RunError(
@@ -560,6 +619,17 @@ def _tls_words(reason: TlsReason | None, server: str) -> str:
         TlsReason.HANDSHAKE: "It may not speak https at all.",
     }[reason or TlsReason.HANDSHAKE]
     return f"No secure connection to {server} could be made. {wrong}"
+
+
+def _proxy_words(reason: str | None) -> str:
+    return {
+        "unreachable": "it cannot be reached",
+        "silent": "it does not answer",
+        "tls": "no secure connection to it can be made",
+        "login": "it wants another login",
+        "refused": "it refuses this address",
+        "no-way": "it finds no way to this address",
+    }.get(reason or "", "it broke off")
 
 
 def _wait(wait_s: float | None) -> str:

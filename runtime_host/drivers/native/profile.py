@@ -8,17 +8,20 @@ from typing import Final, NoReturn
 from runtime_host.canonical import FrozenDict
 from runtime_host.capabilities import Capability, DriverInspection
 from runtime_host.connectors.base import Connector
-from runtime_host.definitions import AgentDefinition, SessionOptions
+from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
 from runtime_host.errors import (
     AgentDriverConfigurationError,
     AgentPolicyUnsupportedError,
 )
 from runtime_host.models import BUILTIN_MODELS, ModelInfo
+from runtime_host.models.facts import MODEL_CHARS, ModelFacts
 from runtime_host.models.reasoning import Harness, ReasoningMap
 from runtime_host.policy import Policy
 from runtime_host.tools.base import HOST_TOOLS
 
 DRIVER_ID: Final[Harness] = "native.agent"
+LONGEST_REPLY_TOKENS: Final = 64_000
+_EFFORTS_OF_MESSAGES: Final = ("low", "medium", "high", "xhigh", "max")
 
 
 def check_session(options: SessionOptions) -> None:
@@ -41,8 +44,11 @@ def check_model(connector: Connector, model: str) -> None:
     """Refuse a model the connector certainly does not have.
 
     Raises:
-        AgentDriverConfigurationError: the built-in server knows only its own model.
+        AgentDriverConfigurationError: the built-in server knows only its own model; no server has one with a name
+            as long as this.
     """
+    if len(model) > MODEL_CHARS:
+        _refuse(f"The name of the model has {len(model)} characters; no model has one longer than {MODEL_CHARS}.")
     if connector.vendor == "builtin" and model not in BUILTIN_MODELS:
         _refuse(f"The built-in server has no model {model}. It has {', '.join(BUILTIN_MODELS)}.")
 
@@ -52,20 +58,68 @@ def model_info(connector: Connector, model: str) -> ModelInfo | None:
     return BUILTIN_MODELS.get(model) if connector.vendor == "builtin" else None
 
 
+def check_reasoning(efforts: ReasoningMap, connector: Connector, model: str, reasoning: ReasoningConfig | None) -> None:
+    """Refuse a reasoning setting that is not known to work for a model, or that its API has no word for.
+
+    Raises:
+        AgentDriverConfigurationError: with a sentence that names model and setting.
+    """
+    efforts.check(model, reasoning, _told(connector, model))
+    if reasoning is None or reasoning.effort is None or connector.api != "messages":
+        return
+    if reasoning.effort not in _EFFORTS_OF_MESSAGES:
+        _refuse(
+            f"Anthropic Messages has no reasoning effort {reasoning.effort}. It has {', '.join(_EFFORTS_OF_MESSAGES)}."
+        )
+
+
+def reasons(efforts: ReasoningMap, connector: Connector, model: str) -> bool:
+    """Whether the model is known to reason."""
+    return bool(efforts.efforts(model, _told(connector, model)))
+
+
+def holds_to_schemas(connector: Connector) -> bool:
+    """Whether the API has a mode that holds a model to a schema. Of other servers' models that is not known."""
+    return connector.api in ("responses", "messages")
+
+
+def output_tokens(connector: Connector, facts: ModelFacts) -> int | None:
+    """The bound of a reply that is asked for; None leaves it to the server."""
+    if connector.api == "messages" and facts.output_tokens is not None:
+        return min(facts.output_tokens, LONGEST_REPLY_TOKENS)
+    info = model_info(connector, facts.model)
+    return info.max_output_tokens if info is not None else None
+
+
+def _told(connector: Connector, model: str) -> tuple[str, ...] | None:
+    """The efforts that the server itself says a model takes."""
+    return next((said.efforts for said in connector.facts if said.model == model), None)
+
+
+def _images(facts: ModelFacts) -> Capability:
+    if facts.images is None:
+        return Capability(support="native", reason="whether this model takes pictures is not known; its server decides")
+    return Capability(support="native") if facts.images else _no("this model takes no pictures")
+
+
 def inspection(
-    definition: AgentDefinition, connector: Connector, model: str, efforts: ReasoningMap
+    definition: AgentDefinition, connector: Connector, facts: ModelFacts, efforts: ReasoningMap
 ) -> DriverInspection:
     """Capabilities of a binding that passed the checks."""
+    model = facts.model
     chat_only = "it chats and touches nothing"
-    entry = efforts.entry(model)
+    entry = efforts.entry(model, _told(connector, model))
     no_reasoning = efforts.is_known_not_to_reason(model)
     capabilities = {
         "session.continue": Capability(support="native"),
         "session.restore": Capability(support="native"),
         "run.cancel": Capability(support="native"),
         "run.structured_output": Capability(
-            support="emulated", reason="the model is told the schema; its answer is checked here"
-        ),
+            support="native", reason="the provider holds the model to the schema; its answer is checked here, too"
+        )
+        if holds_to_schemas(connector)
+        else Capability(support="emulated", reason="the model is told the schema; its answer is checked here"),
+        "input.image": _images(facts),
         "run.model_override": Capability(support="native"),
         "run.reasoning_override": _no("this model does not reason")
         if no_reasoning
@@ -91,7 +145,6 @@ def inspection(
         "run.approval",
         "run.user_input",
         "run.steer",
-        "input.image",
         "event.plan",
         "event.command",
         "event.command_output",

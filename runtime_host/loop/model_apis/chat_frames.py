@@ -1,29 +1,28 @@
-"""What chat-completions servers say, read without trust and without I/O.
+"""Chat completions, as requests are written and replies are read. Pure.
 
-Owns the reading of stream frames and of refusals. Must not know HTTP clients or SDKs. Invariants: a field of
-the wrong kind reads as absent, never as an exception; nothing of a refusal's text leaves this module.
+Must not know HTTP clients or SDKs. Invariants: a field of the wrong kind reads as absent, never as an exception;
+what is no known word of the server stays a reason that is not known.
 """
 
+import base64
 import json
-import re
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from runtime_host.loop.model_apis.pieces import (
+    ChatRequest,
     EndReason,
-    FaultKind,
     Finished,
-    ModelFault,
+    Message,
     Piece,
     ReasoningPiece,
     TextPiece,
     ToolCallPiece,
     UsageReport,
 )
+from runtime_host.loop.model_apis.reading import CallSizes, Halves, listed, number, object_of
+from runtime_host.loop.model_apis.refusals import stream_fault
+from runtime_host.loop.model_apis.sse import ServerEvent
 from runtime_host.results import Usage
 
 _END_REASONS: dict[str, EndReason] = {
@@ -41,56 +40,102 @@ _END_REASONS: dict[str, EndReason] = {
     "function_call": EndReason.TOOL_CALLS,
     "error": EndReason.ERROR,
 }
-_TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"}
-_TOO_LONG_WORDS = re.compile(
-    r"context (length|window|size)|maximum context|too many tokens|prompt is too long|input is too long", re.IGNORECASE
-)
-_QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
-_FILTER_CODES = {"content_filter", "content_policy_violation", "moderation_blocked"}
-_MODEL_CODES = {"model_not_found", "model_not_available", "invalid_model", "unknown_model"}
-_OVERLOAD_CODES = {"overloaded_error", "server_overloaded", "engine_overloaded_error", "slow_down"}
-_RATE_CODES = {"rate_limit_exceeded", "rate_limit_error", "tokens", "requests"}
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-MAX_TOOL_CALLS = 128
-MAX_ARGUMENTS_CHARS = 1024 * 1024
-_LONGEST_WAIT_S = 7 * 24 * 3600.0
+
+
+def fields(request: ChatRequest) -> dict[str, Any]:
+    """The body of a request, without what is only asked of some servers."""
+    messages: list[dict[str, Any]] = []
+    if request.instructions.strip():
+        messages.append({"role": "system", "content": request.instructions})
+    for message in request.messages:
+        messages.extend(_message(message))
+    body: dict[str, Any] = {"model": request.model, "messages": messages, "stream": True}
+    optional = {
+        "reasoning_effort": request.reasoning_effort,
+        "max_tokens": request.max_output_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+    }
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {"name": offer.name, "description": offer.description, "parameters": offer.parameters},
+            }
+            for offer in request.tools
+        ]
+    if request.schema is not None:
+        wanted = {"name": request.schema.name, "schema": request.schema.schema, "strict": request.schema.strict}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        body["response_format"] = {"type": "json_schema", "json_schema": given}
+    return body | {name: value for name, value in optional.items() if value is not None}
+
+
+def data_url(media_type: str, data: bytes) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(data).decode('ascii')}"
+
+
+def _message(message: Message) -> Iterator[dict[str, Any]]:
+    if message.role == "tools":
+        for answer in message.answers:
+            yield {"role": "tool", "tool_call_id": answer.call_id, "content": answer.text}
+    elif message.role == "assistant" and message.calls:
+        calls = [
+            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+        yield {"role": "assistant", "content": message.text or None, "tool_calls": calls}
+    elif message.images:
+        parts: list[dict[str, Any]] = [{"type": "text", "text": message.text}] if message.text.strip() else []
+        parts += [{"type": "image_url", "image_url": {"url": data_url(*image)}} for image in message.images]
+        yield {"role": "user", "content": parts}
+    else:
+        yield {"role": message.role, "content": message.text}
 
 
 class _Slot:
     """A tool call of this reply."""
 
-    __slots__ = ("call_id", "index", "size_chars")
+    __slots__ = ("call_id", "index")
 
     def __init__(self, index: int | None, call_id: str) -> None:
         self.index = index
         self.call_id = call_id
-        self.size_chars = 0
 
 
 class FrameReader:
-    """Reads the frames of one reply in order."""
+    """Reads the frames of one reply in order.
+
+    Attributes:
+        done: the server has said that nothing more comes.
+    """
 
     def __init__(self) -> None:
+        self.done = False
         self._usage: Usage | None = None
         self._refused = False
-        # Of each tool call so far: the index the server gave it, its id, the size of its arguments.
+        # Of each tool call so far: the index the server gave it and its id.
         self._calls: list[_Slot] = []
-        # Half of a character that a server cut in two, one half for each kind of text.
-        self._half: dict[str, str] = {"text": "", "reasoning": ""}
+        self._sizes = CallSizes()
+        self._text = Halves()
+        self._reasoning = Halves()
 
-    def read(self, data: bytes) -> list[Piece]:
+    def read(self, event: ServerEvent) -> list[Piece]:
         """Pieces in one frame, in the order in which they belong.
 
         Raises:
             ModelFault: the frame is no JSON object, or it reports a failure.
         """
-        frame = _parsed(data)
-        if not isinstance(frame, dict):
-            raise ModelFault(FaultKind.MALFORMED)
+        if event.data.startswith(b"[DONE]"):
+            self.done = True
+            return []
+        frame = object_of(event.data)
         if frame.get("error"):
-            raise ModelFault(_kind_of_error(frame["error"]) or FaultKind.FAILED)
+            raise stream_fault(frame["error"])
+        if event.event == "error":
+            raise stream_fault(frame)
         pieces: list[Piece] = []
-        for choice in _list(frame.get("choices")):
+        for choice in listed(frame.get("choices")):
             if isinstance(choice, dict) and choice.get("index") in (0, None):
                 pieces.extend(self._choice(choice))
         usage = _usage(frame.get("usage"))
@@ -103,15 +148,15 @@ class FrameReader:
         delta = choice.get("delta")
         if isinstance(delta, dict):
             # Servers name it one way or the other; some send both with the same text.
-            reasoning = self._whole("reasoning", _text(delta.get("reasoning_content")) or _text(delta.get("reasoning")))
+            reasoning = self._reasoning.whole(_text(delta.get("reasoning_content")) or _text(delta.get("reasoning")))
             if reasoning:
                 yield ReasoningPiece(reasoning)
             refusal = _text(delta.get("refusal"))
             self._refused = self._refused or bool(refusal)
-            text = self._whole("text", _text(delta.get("content")) or refusal)
+            text = self._text.whole(_text(delta.get("content")) or refusal)
             if text:
                 yield TextPiece(text)
-            for entry in _list(delta.get("tool_calls")):
+            for entry in listed(delta.get("tool_calls")):
                 if isinstance(entry, dict):
                     yield self._tool_call(entry)
         reason = choice.get("finish_reason")
@@ -130,146 +175,30 @@ class FrameReader:
             arguments = json.dumps(arguments)
         arguments = arguments if isinstance(arguments, str) else ""
         index = entry.get("index")
-        number = self._slot(index if type(index) is int else None, call_id, name)
-        slot = self._calls[number]
-        slot.call_id = slot.call_id or call_id
-        slot.size_chars += len(arguments)
-        if slot.size_chars > MAX_ARGUMENTS_CHARS:
-            raise ModelFault(FaultKind.MALFORMED)
-        return ToolCallPiece(number, call_id, name, arguments)
+        slot = self._slot(index if type(index) is int else None, call_id, name)
+        self._calls[slot].call_id = self._calls[slot].call_id or call_id
+        self._sizes.grow(slot, len(arguments))
+        return ToolCallPiece(slot, call_id, name, arguments)
 
     def _slot(self, index: int | None, call_id: str, name: str) -> int:
         """Which call an entry belongs to. Servers leave the index out, or give each call the same one."""
-        for number in range(len(self._calls) - 1, -1, -1):
-            slot = self._calls[number]
+        for number_ in range(len(self._calls) - 1, -1, -1):
+            slot = self._calls[number_]
             if index is None:
                 goes_on = call_id == slot.call_id if call_id else not name
             else:
                 goes_on = index == slot.index and (not call_id or not slot.call_id or call_id == slot.call_id)
             if goes_on:
-                return number
+                return number_
             if index is None and not call_id:
                 break
-        if len(self._calls) >= MAX_TOOL_CALLS:
-            raise ModelFault(FaultKind.MALFORMED)
         self._calls.append(_Slot(index, call_id))
         return len(self._calls) - 1
-
-    def _whole(self, kind: str, text: str) -> str:
-        """`text` as text that can be stored: halves joined with what follows, what stays half replaced."""
-        if not text or (text.isascii() and not self._half[kind]):
-            return text
-        text = self._half[kind] + text
-        self._half[kind] = ""
-        if "\ud800" <= text[-1] <= "\udbff":
-            self._half[kind] = text[-1]
-            text = text[:-1]
-        if _LONE_SURROGATE.search(text):
-            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        return text
-
-
-def refusal_fault(status: int, headers: Mapping[str, str], body: bytes, *, now: datetime | None = None) -> ModelFault:
-    """What an answer that is no success means. Only known codes are read out of its body, never its text."""
-    parsed = _parsed(body, tolerant=True)
-    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
-    kind = _kind_of_status(status, error)
-    wait_s = _retry_after_s(headers, now or datetime.now(UTC)) if status in (408, 429) or status >= 500 else None
-    return ModelFault(kind, http_status=status, retry_after_s=wait_s)
 
 
 def refuses_stream_options(status: int, body: bytes) -> bool:
     """Whether the server refused the request for the one field that is an extra: it then did nothing else with it."""
     return status in (400, 422) and b"stream_options" in body
-
-
-def _kind_of_status(status: int, error: Any) -> FaultKind:
-    named = _kind_of_error(error)
-    if 300 <= status < 400:
-        return FaultKind.REDIRECTED
-    if status == 401:
-        return FaultKind.KEY_REFUSED
-    if status == 402:
-        return FaultKind.QUOTA_EXHAUSTED
-    if status == 403:
-        return FaultKind.FORBIDDEN
-    if status == 404:
-        return (
-            FaultKind.MODEL_UNKNOWN if named is FaultKind.MODEL_UNKNOWN or _names_model(error) else FaultKind.NOT_FOUND
-        )
-    if status == 413:
-        return FaultKind.CONTEXT_TOO_LONG
-    if status == 429:
-        return FaultKind.QUOTA_EXHAUSTED if named is FaultKind.QUOTA_EXHAUSTED else FaultKind.RATE_LIMITED
-    if status == 408 or status >= 500:
-        # llama.cpp answers an overlong prompt with 500 in some versions.
-        return FaultKind.CONTEXT_TOO_LONG if named is FaultKind.CONTEXT_TOO_LONG else FaultKind.UNAVAILABLE
-    if status in (400, 405, 409, 410, 415, 422):
-        return named or FaultKind.REQUEST_REFUSED
-    return FaultKind.REQUEST_REFUSED if 400 <= status < 500 else FaultKind.MALFORMED
-
-
-def _kind_of_error(error: Any) -> FaultKind | None:
-    """What an error object says by its codes; free text decides only that a prompt was too long."""
-    if not isinstance(error, dict):
-        return None
-    codes = {value.lower() for value in (error.get("code"), error.get("type")) if isinstance(value, str)}
-    status = error.get("code")
-    for known, kind in (
-        (_TOO_LONG_CODES, FaultKind.CONTEXT_TOO_LONG),
-        (_QUOTA_CODES, FaultKind.QUOTA_EXHAUSTED),
-        (_FILTER_CODES, FaultKind.CONTENT_FILTERED),
-        (_MODEL_CODES, FaultKind.MODEL_UNKNOWN),
-        (_OVERLOAD_CODES, FaultKind.UNAVAILABLE),
-        (_RATE_CODES, FaultKind.RATE_LIMITED),
-    ):
-        if codes & known:
-            return kind
-    message = error.get("message")
-    if isinstance(message, str) and _TOO_LONG_WORDS.search(message):
-        return FaultKind.CONTEXT_TOO_LONG
-    if status == 429:
-        return FaultKind.RATE_LIMITED
-    return None
-
-
-def _names_model(error: Any) -> bool:
-    if not isinstance(error, dict):
-        return False
-    message = error.get("message")
-    return error.get("param") == "model" or (isinstance(message, str) and "model" in message.lower())
-
-
-def _retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
-    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = headers.get(name, "").strip()
-        if re.fullmatch(r"\d{1,15}(\.\d{1,6})?", value, re.ASCII):
-            return min(float(value) * unit_s, _LONGEST_WAIT_S)
-    try:
-        until = parsedate_to_datetime(headers.get("retry-after", ""))
-    except (ValueError, TypeError, OverflowError):
-        return None
-    if until.tzinfo is None:
-        until = until.replace(tzinfo=UTC)
-    return min(max(0.0, (until - now).total_seconds()), _LONGEST_WAIT_S)
-
-
-def _parsed(data: bytes, *, tolerant: bool = False) -> Any:
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        pass
-    try:
-        # Slower, but takes half characters and NaN, which some servers write.
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        if tolerant:
-            return None
-        raise ModelFault(FaultKind.MALFORMED) from None
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:
@@ -278,7 +207,7 @@ def _text(value: Any) -> str:
     # Some servers send content as typed parts, as the request format does.
     return "".join(
         part["text"]
-        for part in _list(value)
+        for part in listed(value)
         if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
     )
 
@@ -289,16 +218,11 @@ def _usage(value: Any) -> Usage | None:
     prompt = value.get("prompt_tokens_details")
     completion = value.get("completion_tokens_details")
     usage = Usage(
-        input_tokens=_count(value, "prompt_tokens"),
-        cached_input_tokens=_count(prompt, "cached_tokens"),
-        cache_write_input_tokens=_count(prompt, "cache_write_tokens"),
-        output_tokens=_count(value, "completion_tokens"),
-        reasoning_tokens=_count(completion, "reasoning_tokens"),
-        total_tokens=_count(value, "total_tokens"),
+        input_tokens=number(value, "prompt_tokens"),
+        cached_input_tokens=number(prompt, "cached_tokens"),
+        cache_write_input_tokens=number(prompt, "cache_write_tokens"),
+        output_tokens=number(value, "completion_tokens"),
+        reasoning_tokens=number(completion, "reasoning_tokens"),
+        total_tokens=number(value, "total_tokens"),
     )
     return None if usage == Usage() else usage
-
-
-def _count(value: Any, name: str) -> int | None:
-    count = value.get(name) if isinstance(value, dict) else None
-    return count if type(count) is int and 0 <= count < 2**53 else None

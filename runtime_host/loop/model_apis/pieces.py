@@ -1,40 +1,90 @@
-"""What any model API yields and how it fails, in our own words.
+"""What any model API is asked, what it yields and how it fails, in our own words.
 
 Owns the common language of the model APIs. Must not know SDKs, drivers or events. Invariants: a `ModelFault`
-carries no text of the server, which may echo the key; what was sent and not answered is never sent again.
+carries no text of the server, which may echo the key; nothing of one provider's own form is in a request, except
+what the same provider gave in this run to be handed back (`Message.kept`).
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
+from runtime_host.connectors.base import Access
 from runtime_host.results import Usage
+from runtime_host.tools.base import ToolOffer
+
+
+class Image(NamedTuple):
+    """A picture of an input. `media_type` is image/png, image/jpeg, image/gif or image/webp."""
+
+    media_type: str
+    data: bytes
+
+
+class Call(NamedTuple):
+    """A tool call of an earlier reply. `arguments` is the text of a JSON object."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class Answer(NamedTuple):
+    """What a tool call came to, in words for the model."""
+
+    call_id: str
+    text: str
+    success: bool = True
+
+
+class Message(NamedTuple):
+    """One message of the conversation.
+
+    Attributes:
+        role: `tools` answers all calls of the assistant's message before it.
+        images: of a user.
+        calls: of an assistant, after `text`.
+        answers: of `tools`.
+        kept: of an assistant: what its provider gave in `Kept`; it stands for `text` and says where each of `calls`
+            belongs.
+    """
+
+    role: Literal["user", "assistant", "tools"]
+    text: str = ""
+    images: tuple[Image, ...] = ()
+    calls: tuple[Call, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    kept: tuple[Mapping[str, Any], ...] = ()
+
+
+class Schema(NamedTuple):
+    """What the answer has to be. `strict`: whether the provider is to hold the model to it."""
+
+    schema: Mapping[str, Any]
+    name: str = "answer"
+    strict: bool | None = None
 
 
 class ChatRequest(NamedTuple):
-    """One request. `messages` and `tools` are plain objects, as chat completions write them."""
+    """One request.
+
+    Attributes:
+        messages: user first and last of its turns; the roles alternate, `tools` counting as user.
+        reasoning_effort: `none` switches reasoning off.
+        reasons: whether the model is known to reason, so that what comes of it may be asked for.
+        schema: only for an API and model with a mode for it.
+    """
 
     model: str
-    messages: Sequence[dict[str, Any]]
+    messages: Sequence[Message]
+    instructions: str = ""
+    tools: Sequence[ToolOffer] = ()
     reasoning_effort: str | None = None
+    reasons: bool = False
+    schema: Schema | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
-    tools: Sequence[dict[str, Any]] = ()
-
-    def fields(self) -> dict[str, Any]:
-        """As chat completions name them."""
-        fields: dict[str, Any] = {"model": self.model, "messages": list(self.messages), "stream": True}
-        optional = {
-            "reasoning_effort": self.reasoning_effort,
-            "max_tokens": self.max_output_tokens,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-        }
-        if self.tools:
-            fields["tools"] = list(self.tools)
-        fields |= {name: value for name, value in optional.items() if value is not None}
-        return fields
 
 
 class TextPiece(NamedTuple):
@@ -65,16 +115,43 @@ class ToolCallPiece(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The server said how the reply ended: one of `EndReason`."""
+    """The server said how the reply ended."""
 
     reason: "EndReason"
 
 
 class UsageReport(NamedTuple):
+    """Tokens of this reply so far; a later report stands for the earlier ones."""
+
     usage: Usage
 
 
-Piece = TextPiece | ReasoningPiece | ToolCallPiece | Finished | UsageReport
+class Kept(NamedTuple):
+    """The reply in its provider's own form, for `Message.kept`: signed or sealed reasoning goes back as it came.
+
+    An entry ``{"call": call_id}`` stands where a tool call was, and may hold more of it.
+    """
+
+    entries: tuple[Mapping[str, Any], ...]
+
+
+Piece = TextPiece | ReasoningPiece | ToolCallPiece | Finished | UsageReport | Kept
+
+
+class ModelApi(Protocol):
+    """One kind of API of model servers; keeps its connections between requests."""
+
+    def stream(self, access: Access, request: ChatRequest) -> AsyncGenerator[Piece, None]:
+        """Send `request`, once, and yield the reply as it comes; `Finished` is in it unless this raises.
+
+        Raises:
+            ModelFault: refused, failed, cut or silent.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close all connections. Idempotent."""
+        ...
 
 
 class EndReason(StrEnum):
@@ -82,7 +159,9 @@ class EndReason(StrEnum):
     LENGTH = "length"
     CONTENT_FILTER = "content_filter"
     REFUSAL = "refusal"
+    CONTEXT_FULL = "context_full"
     TOOL_CALLS = "tool_calls"
+    PAUSED = "paused"
     ERROR = "error"
     UNKNOWN = "unknown"
 
@@ -103,6 +182,7 @@ class FaultKind(StrEnum):
     CONTENT_FILTERED = "PROVIDER_CONTENT_FILTERED"
     UNREACHABLE = "PROVIDER_UNREACHABLE"
     TLS = "PROVIDER_TLS"
+    PROXY = "NETWORK_PROXY"
     OUT_OF_SCOPE = "PROVIDER_OUT_OF_SCOPE"
     STREAM_CUT = "PROVIDER_STREAM_CUT"
     SILENT = "PROVIDER_SILENT"
@@ -125,6 +205,7 @@ class ModelFault(Exception):
         http_status: of the answer, when there was one.
         retry_after_s: how long the server asked to wait.
         tls: what was wrong with the certificate or handshake.
+        proxy: what went wrong on the way, before the server saw anything: a `ProxyReason` of the transport.
         sent: False only when it is certain that nothing reached the server.
     """
 
@@ -135,6 +216,7 @@ class ModelFault(Exception):
         http_status: int | None = None,
         retry_after_s: float | None = None,
         tls: TlsReason | None = None,
+        proxy: str | None = None,
         sent: bool = True,
     ) -> None:
         super().__init__(kind.value)
@@ -142,4 +224,19 @@ class ModelFault(Exception):
         self.http_status = http_status
         self.retry_after_s = retry_after_s
         self.tls = tls
+        self.proxy = proxy
         self.sent = sent
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same request may succeed in a moment. Repeating it repeats no effect: a model only answers."""
+        return self.kind in _PASSING or self.proxy in ("unreachable", "no-way", "broken")
+
+
+_PASSING = {
+    FaultKind.RATE_LIMITED,
+    FaultKind.UNAVAILABLE,
+    FaultKind.UNREACHABLE,
+    FaultKind.STREAM_CUT,
+    FaultKind.FAILED,
+}

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime_host.loop.model_apis.chat_frames import FrameReader, refusal_fault
+from runtime_host.loop.model_apis.chat_frames import FrameReader
 from runtime_host.loop.model_apis.pieces import (
     EndReason,
     FaultKind,
     Finished,
     ModelFault,
+    Piece,
     ReasoningPiece,
     TextPiece,
     UsageReport,
 )
+from runtime_host.loop.model_apis.refusals import refusal_fault
 from runtime_host.loop.model_apis.sse import EventDecoder, EventTooLargeError, ServerEvent
 
 STREAM = (
@@ -63,29 +65,35 @@ def test_an_event_beyond_the_bound_is_refused_early() -> None:
         decoder.feed(b"data: xxxxxxx\n")
 
 
+def read(reader: FrameReader, data: bytes) -> list[Piece]:
+    return reader.read(ServerEvent("", data))
+
+
 def frame(**choice: Any) -> bytes:
     return json.dumps({"choices": [{"index": 0, **choice}]}).encode()
 
 
 def test_pieces_of_a_frame() -> None:
     reader = FrameReader()
-    assert reader.read(frame(delta={"reasoning_content": "r", "reasoning": "r", "content": "t"})) == [
+    assert read(reader, frame(delta={"reasoning_content": "r", "reasoning": "r", "content": "t"})) == [
         ReasoningPiece("r"),
         TextPiece("t"),
     ]
-    assert reader.read(frame(delta={"content": [{"type": "text", "text": "a"}, {"type": "image"}]})) == [TextPiece("a")]
-    assert reader.read(frame(delta={}, finish_reason="length")) == [Finished(EndReason.LENGTH)]
-    assert reader.read(frame(delta={}, finish_reason="STOP")) == [Finished(EndReason.STOP)]
-    assert reader.read(frame(delta={}, finish_reason="\x1b[31m")) == [Finished(EndReason.UNKNOWN)]
+    assert read(reader, frame(delta={"content": [{"type": "text", "text": "a"}, {"type": "image"}]})) == [
+        TextPiece("a")
+    ]
+    assert read(reader, frame(delta={}, finish_reason="length")) == [Finished(EndReason.LENGTH)]
+    assert read(reader, frame(delta={}, finish_reason="STOP")) == [Finished(EndReason.STOP)]
+    assert read(reader, frame(delta={}, finish_reason="\x1b[31m")) == [Finished(EndReason.UNKNOWN)]
 
 
 def test_usage_that_comes_with_every_frame_is_reported_when_it_changes() -> None:
     reader = FrameReader()
-    [first] = reader.read(b'{"usage": {"prompt_tokens": 3}}')
+    [first] = read(reader, b'{"usage": {"prompt_tokens": 3}}')
     assert isinstance(first, UsageReport)
     assert (first.usage.input_tokens, first.usage.output_tokens) == (3, None)
-    assert reader.read(b'{"usage": {"prompt_tokens": 3}}') == []
-    assert len(reader.read(b'{"usage": {"prompt_tokens": 3, "completion_tokens": 1}}')) == 1
+    assert read(reader, b'{"usage": {"prompt_tokens": 3}}') == []
+    assert len(read(reader, b'{"usage": {"prompt_tokens": 3, "completion_tokens": 1}}')) == 1
 
 
 @given(json_values)
@@ -93,9 +101,9 @@ def test_no_shape_of_json_breaks_the_reader(value: Any) -> None:
     data = json.dumps(value).encode()
     if not isinstance(value, dict) or value.get("error"):
         with pytest.raises(ModelFault):
-            FrameReader().read(data)
+            read(FrameReader(), data)
         return
-    for piece in FrameReader().read(data):
+    for piece in read(FrameReader(), data):
         if isinstance(piece, TextPiece | ReasoningPiece):
             assert piece.text.encode("utf-8")
 
@@ -103,13 +111,13 @@ def test_no_shape_of_json_breaks_the_reader(value: Any) -> None:
 @given(st.binary(max_size=200))
 def test_no_bytes_break_the_reader(data: bytes) -> None:
     with contextlib.suppress(ModelFault):  # the one way it may fail
-        FrameReader().read(data)
+        read(FrameReader(), data)
 
 
 @pytest.mark.parametrize("data", [b"", b"[", b"7", b'"x"', b"[" * 200_000, b'{"a":' * 100_000])
 def test_what_is_no_object_is_malformed(data: bytes) -> None:
     with pytest.raises(ModelFault) as fault:
-        FrameReader().read(data)
+        read(FrameReader(), data)
     assert fault.value.kind is FaultKind.MALFORMED
 
 

@@ -22,7 +22,9 @@ from runtime_host.errors import (
     AgentSessionRecoveryError,
     ConnectorError,
 )
+from runtime_host.loop.model_apis import chat_frames
 from runtime_host.loop.model_apis.pieces import (
+    ChatRequest,
     EndReason,
     FaultKind,
     Finished,
@@ -102,6 +104,7 @@ async def test_inspection_tells_what_it_can_and_who_enforces() -> None:
     assert {name for name, each in unknown.capabilities.items() if each.support == "native"} == {
         "session.continue", "session.restore", "run.cancel", "run.model_override", "run.reasoning_override",
         "event.live", "event.message", "event.reasoning", "event.tool", "event.tool_progress", "tools.host",
+        "input.image",
     }  # fmt: skip
     assert set(unknown.enforcement) == {
         "filesystem", "commands", "sandbox_network", "provider_web_search", "approvals",
@@ -176,7 +179,7 @@ async def main():
         await driver.inspect(DEFINITION, options_for())
         before = sorted({"openai", "anthropic"} & set(sys.modules))
         beats = 0
-        loading = asyncio.create_task(driver.api())
+        loading = asyncio.create_task(driver.api('chat-completions'))
         while not loading.done():
             await asyncio.sleep(0.001)
             beats += 1
@@ -259,9 +262,16 @@ def test_the_builtin_model_says_that_it_is_tiny() -> None:
 # ------------------------------------------------------------------------------------ mapping
 
 
+def sent_for(earlier: list[tuple[str, str]], instructions: str = "Be brief.") -> list[dict[str, Any]]:
+    """The messages of a chat-completions request."""
+    messages = mapping.messages([TranscriptMessage(*each) for each in earlier], TranscriptMessage("user", "now"))
+    sent: list[dict[str, Any]] = chat_frames.fields(ChatRequest("m", messages, instructions))["messages"]
+    return sent
+
+
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.sampled_from(["", " ", "a", "b"])), max_size=12))
 def test_roles_alternate_and_the_input_is_last(earlier: list[tuple[str, str]]) -> None:
-    sent = mapping.messages("Be brief.", [TranscriptMessage(*each) for each in earlier], "now")
+    sent = sent_for(earlier)
     roles = [message["role"] for message in sent]
     assert roles[0] == "system"
     assert roles[-1] == "user"
@@ -272,7 +282,7 @@ def test_roles_alternate_and_the_input_is_last(earlier: list[tuple[str, str]]) -
 
 
 def test_no_instructions_is_no_system_message() -> None:
-    assert mapping.messages(" ", [], "now") == [{"role": "user", "content": "now"}]
+    assert sent_for([], " ") == [{"role": "user", "content": "now"}]
 
 
 def test_reasoning_is_closed_when_the_reply_begins_and_opened_anew_after() -> None:
@@ -329,7 +339,7 @@ def test_every_end_is_a_result(reason: EndReason) -> None:
 @pytest.mark.parametrize(
     ("wait_s", "words"),
     [(1.0, "wait 1 second."), (0.2, "wait 1 second."), (20.0, "wait 20 seconds."), (300.0, "wait 5 minutes."),
-     (86400.0, "wait 24 hours."), (None, "(429). ")],
+     (86400.0, "wait 24 hours."), (None, "for now. ")],
 )  # fmt: skip
 def test_the_wait_is_said_in_fitting_units(wait_s: float | None, words: str) -> None:
     error = mapping.fault_error(ModelFault(FaultKind.RATE_LIMITED, retry_after_s=wait_s), SERVER, "m", kept=False)

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime_host.drivers.native.mapping import ReplyMapper, _object_text, _sum, rounds, tool_messages
+from runtime_host.drivers.native.mapping import ReplyMapper, _object_text, _sum, round_messages, rounds
 from runtime_host.events import DriverEvent
-from runtime_host.loop.model_apis.chat_frames import MAX_ARGUMENTS_CHARS, MAX_TOOL_CALLS, FrameReader
-from runtime_host.loop.model_apis.pieces import EndReason, Finished, ModelFault, TextPiece
+from runtime_host.loop.model_apis.chat_frames import FrameReader
+from runtime_host.loop.model_apis.pieces import Answer, Call, EndReason, Finished, ModelFault, TextPiece
+from runtime_host.loop.model_apis.reading import MAX_ARGUMENTS_CHARS, MAX_TOOL_CALLS
+from runtime_host.loop.model_apis.sse import ServerEvent
 from runtime_host.results import Usage
 from runtime_host.tools.base import EarlierCall, ToolDelivery, ToolRequest
 
@@ -22,7 +24,7 @@ def read(*entries: Any, reason: str = "tool_calls", offered: bool = True) -> tup
     events: list[DriverEvent] = []
     frames = [{"choices": [{"delta": {"tool_calls": [entry]}}]} for entry in entries]
     for frame in [*frames, {"choices": [{"delta": {}, "finish_reason": reason}]}]:
-        for piece in reader.read(json.dumps(frame).encode()):
+        for piece in reader.read(ServerEvent("", json.dumps(frame).encode())):
             events.extend(reply.events(piece))
     events.extend(reply.closing_events())
     return reply, events
@@ -150,6 +152,6 @@ def test_earlier_calls_are_told_in_their_rounds() -> None:
     )
     assert (first.said, first.told) == ("Let me look.", (told,))
     assert (second.said, [each.call_id for each in second.requests], second.told) == ("And again.", ["b", "c"], ())
-    asked_for, answer = tool_messages(first.said, first.told)
-    assert asked_for["content"] == "Let me look."
-    assert answer == {"role": "tool", "tool_call_id": "a", "content": "rain"}
+    asked_for, answered = round_messages(first.said, first.told)
+    assert (asked_for.text, asked_for.calls) == ("Let me look.", (Call("a", "look", "{}"),))
+    assert answered.answers == (Answer("a", "rain"),)
