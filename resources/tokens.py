@@ -59,6 +59,7 @@ def scale(*, zoom_percent: int = 100, high_contrast: bool = False, reduced_motio
         **data["families"],
         **data["windows"],
         **data["ratios"],
+        **data["counts"],
         **data["weights"],
         **data["times"],
         **data["angles"],

@@ -45,9 +45,77 @@ ACTIONS: tuple[Action, ...] = (
         dangerous=True,
     ),
     Action("sidebar", "Show or hide the sidebar", icon="sidebar", key="Ctrl+B"),
+    Action("settings", "Settings", icon="settings", key="Ctrl+,", needs="ready"),
     Action("selftest", "Isolation self-test", icon="shield", key="Ctrl+I"),
     Action("below", "Go to the newest", icon="below", key="Ctrl+J"),
 )
+
+PROPOSALS: tuple[Action, ...] = (
+    Action("add-connector", "Add a connection…", "For a service with a key, or for a server.", "plus"),
+    Action("test", "Test", "Asks the provider for its models with this key. Nothing is written to a model.", "check"),
+    Action("refresh", "Ask for the models again", "The provider is asked what it offers now.", "again"),
+    Action("models", "Show its models", icon="list"),
+    Action(
+        "change-key",
+        "Change the key…",
+        "Typed in a window of its own. The old key stays until the new one is stored.",
+        "key",
+    ),
+    Action("edit-connector", "Edit…", "Name, address and models. Another address asks for the key again.", "edit"),
+    Action(
+        "remove-connector",
+        "Remove…",
+        "Takes the connection and its key away. Its conversations stay and can be read. You are asked first.",
+        "trash",
+        dangerous=True,
+    ),
+    Action("network", "Change…", "Proxy and certificates.", "edit"),
+    Action("default", "Make it the default of this connection", icon="check"),
+    Action("default-everywhere", "Start new conversations with it", icon="plus"),
+    Action(
+        "declare-model",
+        "Say what is known about it…",
+        "Context window, efforts, price and images, where the provider does not tell or is wrong.",
+        "edit",
+    ),
+    Action("add-agent", "New agent…", icon="plus"),
+    Action("start", "Start a conversation", icon="plus"),
+    Action(
+        "edit-agent", "Edit…", "New conversations take the change. Those that began keep what they began with.", "edit"
+    ),
+    Action("duplicate-agent", "Duplicate…", "Another agent that begins as a copy of this one.", "copy"),
+    Action(
+        "delete-agent",
+        "Delete…",
+        "Deletes the agent with all of its conversations from this computer. You are asked first.",
+        "trash",
+        dangerous=True,
+    ),
+    Action("add-profile", "New profile…", icon="plus"),
+    Action("open-profile", "Open", "Opens it in a window of its own.", "window"),
+    Action("rename-profile", "Rename…", icon="edit"),
+    Action(
+        "delete-profile",
+        "Delete…",
+        "Deletes its conversations, agents, settings and keys from this computer. You are asked first.",
+        "trash",
+        dangerous=True,
+    ),
+    Action(
+        "export-all",
+        "Export all…",
+        "One file with every conversation, agent and setting of this profile. Keys are never in it.",
+        "export",
+    ),
+    Action(
+        "remove-all",
+        "Remove all…",
+        "Deletes everything of this profile from this computer, its keys too. You are asked first; then Remuda ends.",
+        "trash",
+        dangerous=True,
+    ),
+)
+"""What can be done on the pages of the settings. A label ends with … where the trusted dialog asks the rest."""
 
 BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
 
@@ -55,6 +123,6 @@ CONVERSATION_KEYS = tuple((f"Ctrl+{place}", place - 1) for place in range(1, 10)
 """Keys that open the conversation at a place of the sidebar."""
 
 
-def as_data() -> dict[str, dict[str, Any]]:
-    """The table as plain values: name to its fields."""
-    return {action.name: action._asdict() for action in ACTIONS}
+def as_data(table: tuple[Action, ...] = ACTIONS) -> dict[str, dict[str, Any]]:
+    """A table as plain values: name to its fields."""
+    return {action.name: action._asdict() for action in table}

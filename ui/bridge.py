@@ -18,28 +18,31 @@ from PySide6.QtQml import QQmlPropertyMap
 from ui.looks import Looks
 from ui.models import lists
 from ui.models.conversations import ConversationsModel
+from ui.models.places import parts
 from ui.models.rows import ListModel
 from ui.models.transcript import TranscriptModel
+from ui.setup_bridge import SetupBridge
 from ui.store import Pending, Store
-from ui.text.visible import LRI, PDI, one_line, visible
+from ui.text.visible import FSI, LRI, PDI, one_line, visible, whole_characters
 from ui.wire import dto
 
 FRAME_S = 0.016
+PICTURE_REFUSED = "This model takes none anyway."
 DRAFT_AFTER_MS = 400
 LISTING_ROWS = 60
-_ONE_LINE = ("title", "sentence", "harness", "profile", "effort", "enter")
-_SENTENCES = ("runSentence", "problem", "wallSentence", "wallSystem")
+_ONE_LINE = ("title", "harness", "profile", "effort", "enter", "proxy", "certificates")
+_NAMES = ("sentence", "agentName", "modelsOf", "modelsDefault")
+_SENTENCES = ("runSentence", "problem", "wallSentence", "wallSystem", "keyStoreSentence", "keyStoreWay")
 _THEMES: tuple[dto.Theme, ...] = ("system", "light", "dark")
+
+
+_MARKS = {ord(mark): None for mark in (FSI, LRI, PDI)}
+"""What keeps a name or code from reordering its surroundings on screen; no part of the text."""
 
 
 def pieces(text: str) -> list[str]:
     """`text` cut so that each part fits one message; at least one part."""
     return [text[at : at + dto.TEXT_PIECE_CHARS] for at in range(0, len(text), dto.TEXT_PIECE_CHARS)] or [""]
-
-
-def whole_characters(text: str) -> str:
-    """`text` without halves of surrogate pairs, which no encoding carries."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class Channel:
@@ -84,7 +87,7 @@ class Bridge(QObject):
         self._facts: dict[str, Any] = {}
         self.transcript = TranscriptModel(store.transcript, looks.table)
         self.conversations = ConversationsModel(store)
-        self.choices, self.connectors = ListModel(), ListModel()
+        self.setup = SetupBridge(store, self._command, self._say)
         self.notices, self.isolation = ListModel(), ListModel()
         self._arrivals = 0
         self._listing_asked: set[int] = set()
@@ -132,13 +135,12 @@ class Bridge(QObject):
         if "conversations" in changed:
             self.conversations.refresh()
         for area, model, rows in (
-            ("choices", self.choices, lists.choices),
-            ("connectors", self.connectors, lists.connectors),
             ("notices", self.notices, lists.notices),
             ("isolation", self.isolation, lists.isolation),
         ):
             if area in changed:
                 model.replace(rows(store))
+        self.setup.settle(selection="choices" in changed)
         if changed:
             self._publish()
         if store.arrivals != self._arrivals:
@@ -171,6 +173,8 @@ class Bridge(QObject):
         for name, value in self._store.facts().items():
             if name in _ONE_LINE:
                 value = one_line(value)
+            elif name in _NAMES:
+                value = parts(value)
             elif name in _SENTENCES:
                 value = visible(value)
             if name not in self._facts or self._facts[name] != value:
@@ -199,6 +203,12 @@ class Bridge(QObject):
         request = self._channel.next_request()
         self._store.expect(request, pending or Pending(kind))
         self._channel.send(make(request))
+        self.settle()
+        self._channel.flush()
+
+    def _say(self, *messages: dto.RendererMessage) -> None:
+        """Send what has no outcome, and show what changed here."""
+        self._channel.send(*messages)
         self.settle()
         self._channel.flush()
 
@@ -266,8 +276,7 @@ class Bridge(QObject):
     @Slot(str)
     def select(self, conversation: str) -> None:
         if self._store.page != "conversation":
-            self._store.show("conversation")
-            self._store.changed.add("conversations")
+            self.leave()
         if not conversation or conversation == self._store.conversation:
             self.settle()
             return
@@ -299,7 +308,8 @@ class Bridge(QObject):
             return lambda: self._command(kind, lambda request: command(request=request, revision=store.revision))
 
         return {
-            "new": self._new,
+            "new": lambda: self.startWith(""),
+            "settings": self._open_settings,
             "stop": at_revision("stop", dto.Stop) if store.busy else lambda: None,
             "detach": at_revision("detach", dto.Detach),
             "delete": at_revision("delete", dto.Delete),
@@ -307,12 +317,9 @@ class Bridge(QObject):
             "selftest": self._open_selftest,
         }
 
-    def _new(self) -> None:
+    def _open_settings(self) -> None:
         self.keepDraft()
-        self._store.show("conversation")
-        self._store.changed.add("conversations")
-        self._command("new", lambda request: dto.NewConversation(request=request))
-        self.asked.emit("write")
+        self.setup.open(self._store.setup.place)
 
     def _again(self) -> None:
         run = self._store.run
@@ -327,7 +334,6 @@ class Bridge(QObject):
     def _open_selftest(self) -> None:
         self.keepDraft()
         self._store.show("selftest")
-        self._store.changed.add("conversations")
         if self._store.isolation is None or not self._store.isolation.probes:
             self.selfTest()
         else:
@@ -340,10 +346,20 @@ class Bridge(QObject):
             self._command("self-test", lambda request: dto.SelfTest(request=request))
 
     @Slot()
-    def leaveSelfTest(self) -> None:
+    def leave(self) -> None:
+        """Back to the conversation."""
+        if self._store.page == "settings":
+            self.setup.forget_search()
         self._store.show("conversation")
-        self._store.changed.add("conversations")
         self.settle()
+
+    @Slot(str)
+    def startWith(self, agent: str) -> None:
+        """A new conversation with an agent (empty: the one that is current)."""
+        self.keepDraft()
+        self.leave()
+        self._command("new", lambda request: dto.NewConversation(request=request, agent=agent or None))
+        self.asked.emit("write")
 
     @Slot(str, str)
     def choose(self, choice: str, effort: str) -> None:
@@ -359,21 +375,10 @@ class Bridge(QObject):
     @Slot()
     def tryBuiltin(self) -> None:
         """First run: the model that needs neither key nor network."""
-        choice = self._store.builtin_choice()
+        choice = self._store.setup.builtin
         if choice is not None:
             self.choose(choice.id, choice.efforts[0] if choice.efforts else "")
             self.asked.emit("write")
-
-    @Slot()
-    def addConnector(self) -> None:
-        self._command("add-connector", lambda request: dto.Propose(request=request, action="add-connector"))
-
-    @Slot(str)
-    def removeConnector(self, connector: str) -> None:
-        self._command(
-            "remove-connector",
-            lambda request: dto.Propose(request=request, action="remove-connector", target=connector),
-        )
 
     @Slot(str)
     def setTheme(self, theme: str) -> None:
@@ -465,11 +470,23 @@ class Bridge(QObject):
 
     # ------------------------------------------------------------------ copying
 
+    @Slot(result=bool)
+    def pasteIsPicture(self) -> bool:
+        """Whether the clipboard holds a picture and no text; then it is said what becomes of it."""
+        held = QGuiApplication.clipboard().mimeData()
+        if held is None or held.hasText() or not held.hasImage():
+            return False
+        taken = "`remuda run --image FILE` sends it." if self._store.facts()["images"] else PICTURE_REFUSED
+        self._store.problem = f"The message holds text only, so the picture was not put in. {taken}"
+        self._store.changed.add("facts")
+        self.settle()
+        return True
+
     @Slot(str)
     def copyText(self, text: str) -> None:
         """What was selected, without the marks that keep code from being reordered."""
         clipboard = QGuiApplication.clipboard()
-        clipboard.setText(text.replace(LRI, "").replace(PDI, "").replace("\u2029", "\n").replace("\u2028", "\n"))
+        clipboard.setText(text.translate(_MARKS).replace("\u2029", "\n").replace("\u2028", "\n"))
 
     @Slot(int)
     def copyCode(self, row: int) -> None:

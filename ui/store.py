@@ -9,11 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
+from ui.setup import Setup
 from ui.transcript import Transcript
 from ui.wire import dto
 
-Page = Literal["conversation", "selftest"]
-Area = Literal["facts", "conversations", "choices", "connectors", "isolation", "notices", "theme", "composer"]
+Page = Literal["conversation", "selftest", "settings"]
+Area = Literal["facts", "conversations", "choices", "isolation", "notices", "theme", "composer"]
+
+NOT_DONE = "NOT_DONE"
+"""Code of an outcome that is what the person chose: the dialog was closed without an answer."""
 
 BUSY: frozenset[str] = frozenset({"admitting", "working", "stopping"})
 
@@ -85,17 +91,7 @@ class Store:
         self.run: dto.RunView | None = None
         self.enter = ""
         self.transcript = Transcript()
-        self.choices: tuple[dto.Choice, ...] = ()
-        self.connectors: tuple[dto.ConnectorRow, ...] = ()
-        self.offer = dto.Choices(choices=())
-        """The picker's last answer: its filter, how many match, the chosen entry."""
-        self.key_store: dto.KeyStore | None = None
-        self.network: dto.Network | None = None
-        self.found = dto.Found()
-        self.agents: tuple[dto.AgentRow, ...] = ()
-        self.profiles: tuple[dto.ProfileRow, ...] = ()
-        self.stored: dto.Stored | None = None
-        self.progress: dict[str, dto.Progress] = {}
+        self.setup = Setup()
         self.notices: dict[str, dto.Notice] = {}
         self.isolation: dto.Isolation | None = None
         self.testing = False
@@ -127,20 +123,12 @@ class Store:
             dto.Gap: self._gap,
             dto.Notice: self._notice,
             dto.NoticeGone: self._notice_gone,
-            dto.Choices: self._choices,
-            dto.Connectors: self._connectors,
-            dto.KeyStore: self._key_store,
-            dto.Network: self._network,
-            dto.Found: self._found,
-            dto.Agents: self._agents,
-            dto.Profiles: self._profiles,
-            dto.Stored: self._stored,
-            dto.Progress: self._progress,
             dto.Outcome: self._outcome,
             dto.RunProbes: self._run_probes,
             dto.Isolation: self._isolation,
             dto.Raise: self._raise,
             dto.Close: self._close,
+            **dict.fromkeys(self.setup.kinds, self._set_up),
         }
 
     def apply(self, message: dto.HostMessage) -> None:
@@ -158,21 +146,16 @@ class Store:
         return self.run is not None and self.run.state in BUSY
 
     @property
+    def asked(self) -> bool:
+        """Whether the trusted dialog stands open for something proposed here."""
+        return any(pending.kind == "propose" for pending in self.pending.values()) and not self.setup.progress
+
+    @property
     def sending(self) -> bool:
         return any(pending.kind == "send" for pending in self.pending.values())
 
     def choice(self) -> dto.Choice | None:
-        wanted = self.selected.choice if self.selected is not None else None
-        chosen = self.offer.chosen
-        if chosen is not None and chosen.id == wanted:
-            return chosen
-        return next((choice for choice in self.choices if choice.id == wanted), None)
-
-    def builtin_choice(self) -> dto.Choice | None:
-        """The entry of the picker that needs neither key nor network."""
-        names = {row.name for row in self.connectors if row.vendor == "builtin"}
-        found = [choice for choice in self.choices if choice.builtin or choice.connector in names]
-        return next((choice for choice in found if choice.available), found[0] if found else None)
+        return self.setup.choice(self.selected.choice) if self.selected is not None else None
 
     def facts(self) -> dict[str, Any]:
         """What single values the window binds to."""
@@ -191,10 +174,10 @@ class Store:
             "firstRun": selected is not None and conversation is None and choice is None,
             "empty": selected is not None and selected.total == 0 and self.transcript.total == 0,
             "title": (selected.title if selected else "") or ("New conversation" if selected else ""),
-            "sentence": selected.sentence if selected else "",
+            "sentence": _sentence(selected) if selected else "",
             "harness": choice.harness if choice else "",
             "choice": choice.id if choice else "",
-            "choicePlace": self.choices.index(choice) if choice in self.choices else -1,
+            "efforts": list(choice.efforts) if choice else [],
             "effort": selected.effort if selected else "",
             "enter": self.enter,
             "runState": state,
@@ -216,8 +199,13 @@ class Store:
             "wallSentence": isolation.sentence if isolation else "",
             "wallSystem": isolation.system if isolation else "",
             "testing": self.testing,
-            "builtin": found.id if (found := self.builtin_choice()) is not None else "",
+            "builtin": tiny.id if (tiny := self.setup.builtin) is not None and tiny.available else "",
             "gap": self.gap,
+            "agent": (selected.agent or "") if selected else "",
+            "agentName": selected.agent_name if selected else "",
+            "images": selected.images if selected else True,
+            "asked": self.asked,
+            **self.setup.facts(),
         }
 
     # ------------------------------------------------------------------ what is done here
@@ -240,7 +228,7 @@ class Store:
 
     def show(self, page: Page) -> None:
         self.page = page
-        self.changed.add("facts")
+        self.changed |= {"facts", "conversations"}
 
     def say(self, text: str, level: Literal["info", "warning", "error"] = "warning") -> None:
         """A sentence of our own over the conversation."""
@@ -341,10 +329,7 @@ class Store:
         old = self.selected
         if old is None or old.title == title:
             return
-        self.selected = dto.Selected(
-            revision=old.revision, conversation=old.conversation, title=title, sentence=old.sentence, choice=old.choice,
-            effort=old.effort, enter=old.enter, total=old.total, draft="", run=old.run,
-        )  # fmt: skip
+        self.selected = replace(old, title=title, draft="")
 
     def _selected(self, message: dto.Selected) -> None:
         before, first = self.conversation, self.selected is None
@@ -437,44 +422,8 @@ class Store:
     def _notice_gone(self, message: dto.NoticeGone) -> None:
         self.dismiss(message.id)
 
-    def _choices(self, message: dto.Choices) -> None:
-        self.offer = message
-        self.choices = message.choices
-        self.changed |= {"facts", "choices"}
-
-    def _connectors(self, message: dto.Connectors) -> None:
-        self.connectors = message.rows
-        self.changed |= {"facts", "connectors"}
-
-    def _key_store(self, message: dto.KeyStore) -> None:
-        self.key_store = message
-        self.changed.add("facts")
-
-    def _network(self, message: dto.Network) -> None:
-        self.network = message
-        self.changed.add("facts")
-
-    def _found(self, message: dto.Found) -> None:
-        self.found = message
-        self.changed.add("facts")
-
-    def _agents(self, message: dto.Agents) -> None:
-        self.agents = message.rows
-        self.changed.add("facts")
-
-    def _profiles(self, message: dto.Profiles) -> None:
-        self.profiles = message.rows
-        self.changed.add("facts")
-
-    def _stored(self, message: dto.Stored) -> None:
-        self.stored = message
-        self.changed.add("facts")
-
-    def _progress(self, message: dto.Progress) -> None:
-        if message.ended:
-            self.progress.pop(message.id, None)
-        else:
-            self.progress[message.id] = message
+    def _set_up(self, message: Any) -> None:
+        self.setup.apply(message)
         self.changed.add("facts")
 
     def _outcome(self, message: dto.Outcome) -> None:
@@ -488,6 +437,8 @@ class Store:
             if pending.kind == "send":
                 self._sent(pending)
             return
+        if message.code == NOT_DONE:
+            return  # the person's own answer in the trusted dialog
         text = message.text or _UNSAID[message.status]
         if pending.kind == "send":
             self.problem = text
@@ -513,6 +464,14 @@ class Store:
 
     def _close(self, message: dto.Close) -> None:
         self.closed = True
+
+
+def _sentence(selected: dto.Selected) -> str:
+    """The header's quiet line: who answers, by what means, and what it may touch."""
+    agent, sentence = selected.agent_name, selected.sentence
+    if not agent or not sentence or sentence.startswith(agent):
+        return sentence
+    return f"{agent} · {sentence}"
 
 
 _UNSAID = {

@@ -41,9 +41,13 @@ def fill(engine: QQmlApplicationEngine, bridge: Bridge) -> None:
     context.setContextProperty("remuda", bridge)
     context.setContextProperty("now", bridge.state)
     context.setContextProperty("actionTable", actions.as_data())
+    context.setContextProperty("proposalTable", actions.as_data(actions.PROPOSALS))
+    context.setContextProperty("setup", bridge.setup)
     context.setContextProperty("conversationKeys", [key for key, _ in actions.CONVERSATION_KEYS])
-    for name in ("transcript", "conversations", "choices", "connectors", "notices", "isolation"):
+    for name in ("transcript", "conversations", "notices", "isolation"):
         context.setContextProperty(name + "Model", getattr(bridge, name))
+    for name, model in bridge.setup.models.items():
+        context.setContextProperty(name + "Model", model)
     shell = engine.rootObjects()[0]
     shell.setProperty("content", QUrl.fromLocalFile(os.path.join(ROOT, "qml", "Main.qml")))
 

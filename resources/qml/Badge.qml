@@ -16,7 +16,7 @@ Rectangle {
     Quiet {
         id: words
         anchors.centerIn: parent
-        text: badge.word + " " + badge.value
+        text: badge.word.length > 0 ? badge.word + " " + badge.value : badge.value
         font.pixelSize: theme.fontSmall
         wrapMode: Text.NoWrap
     }

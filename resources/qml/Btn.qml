@@ -7,14 +7,16 @@ T.Button {
 
     property string glyph
     property bool primary: false
+    property real most: 0
+    property bool small: false
     property color tint: primary ? theme.onAccent : theme.text
 
     implicitWidth: contentItem.implicitWidth + leftPadding + rightPadding
-    implicitHeight: Math.max(theme.control, contentItem.implicitHeight + topPadding + bottomPadding)
-    leftPadding: theme.s12
-    rightPadding: theme.s12
-    topPadding: theme.s4
-    bottomPadding: theme.s4
+    implicitHeight: Math.max(small ? theme.s24 : theme.control, contentItem.implicitHeight + topPadding + bottomPadding)
+    leftPadding: small ? theme.s8 : theme.s12
+    rightPadding: small ? theme.s8 : theme.s12
+    topPadding: small ? theme.hairline : theme.s4
+    bottomPadding: small ? theme.hairline : theme.s4
     opacity: enabled ? 1 : theme.off
     hoverEnabled: true
     focusPolicy: Qt.TabFocus
@@ -34,9 +36,11 @@ T.Button {
         }
         Words {
             anchors.verticalCenter: parent.verticalCenter
+            width: control.most > 0 ? Math.min(implicitWidth, control.most) : implicitWidth
             text: control.text
+            elide: Text.ElideRight
             color: control.tint
-            font.pixelSize: theme.fontQuiet
+            font.pixelSize: control.small ? theme.fontSmall : theme.fontQuiet
             font.weight: theme.medium
             wrapMode: Text.NoWrap
         }

@@ -77,6 +77,10 @@ Item {
                 onCursorRectangleChanged: flick.reveal(cursorRectangle)
                 onTextChanged: if (!root.filling) remuda.typing(text)
                 Keys.onPressed: (event) => {
+                    if (event.matches(StandardKey.Paste) && remuda.pasteIsPicture()) {
+                        event.accepted = true;
+                        return;
+                    }
                     const enter = event.key === Qt.Key_Return || event.key === Qt.Key_Enter;
                     if (event.key === Qt.Key_Tab || event.key === Qt.Key_Backtab) {
                         edit.nextItemInFocusChain(event.key === Qt.Key_Tab).forceActiveFocus(Qt.TabFocusReason);
@@ -134,12 +138,34 @@ Item {
             tint: theme.failed
         }
         Quiet {
-            width: parent.width - (now.problem.length > 0 ? theme.iconSmall + theme.s4 : 0)
+            width: parent.width - (now.problem.length > 0 ? theme.iconSmall + theme.s4 : 0) - (effort.visible ? effort.width + theme.s8 : 0)
             text: now.problem.length > 0 ? now.problem : now.sending ? "Sending" : now.enter
             color: now.problem.length > 0 ? theme.failed : theme.quiet
             font.pixelSize: theme.fontSmall
             Accessible.role: Accessible.StaticText
             Accessible.name: text
+        }
+    }
+
+    Btn {
+        id: effort
+        anchors.right: box.right
+        anchors.top: box.bottom
+        anchors.topMargin: theme.s4 / 2
+        visible: now.efforts.length > 0
+        flat: true
+        small: true
+        tint: theme.quiet
+        text: now.effort.length > 0 ? "Effort: " + now.effort : "Effort"
+        Accessible.role: Accessible.ButtonMenu
+        Accessible.name: text + ", for the next message"
+        onClicked: efforts.show(effort, now.efforts.map((word) => ({ name: word, label: word, explains: "", icon: "", key: "", checked: word === now.effort })), "")
+
+        Menu {
+            id: efforts
+            width: theme.menuLeast
+            y: -height - theme.s4
+            onPicked: (name) => remuda.choose(now.choice, name)
         }
     }
 

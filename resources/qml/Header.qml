@@ -9,7 +9,9 @@ Item {
     signal sidebarWanted
     signal pickerWanted
 
-    implicitHeight: theme.header
+    readonly property bool elsewhere: now.page !== "conversation"
+
+    implicitHeight: Math.max(theme.header, told.height + 2 * theme.s8)
 
     IconBtn {
         id: open
@@ -22,6 +24,7 @@ Item {
         onClicked: root.sidebarWanted()
     }
     Column {
+        id: told
         anchors.left: parent.left
         anchors.leftMargin: root.opener ? open.x + open.width + theme.s4 : theme.s16
         anchors.right: menuButton.left
@@ -31,8 +34,8 @@ Item {
         Words {
             x: theme.s8
             width: parent.width - theme.s8
-            visible: now.page === "selftest" || !now.firstRun
-            text: now.page === "selftest" ? "Isolation self-test" : now.title
+            visible: root.elsewhere || !now.firstRun
+            text: now.page === "selftest" ? "Isolation self-test" : now.page === "settings" ? "Settings" : now.title
             font.weight: theme.strong
             horizontalAlignment: Text.AlignLeft
             elide: Text.ElideRight
@@ -60,8 +63,9 @@ Item {
                 anchors.verticalCenter: parent.verticalCenter
                 width: Math.min(implicitWidth, sentence.width - theme.iconSmall - theme.s4 - 2 * theme.s8)
                 text: now.sentence
+                horizontalAlignment: Text.AlignLeft
                 elide: Text.ElideRight
-                wrapMode: Text.NoWrap
+                maximumLineCount: 2
                 color: sentence.hovered ? theme.text : theme.quiet
             }
             Icon {
@@ -84,16 +88,16 @@ Item {
         anchors.right: parent.right
         anchors.rightMargin: theme.s12
         anchors.verticalCenter: parent.verticalCenter
-        glyph: now.page === "selftest" ? "close" : "more"
-        says: now.page === "selftest" ? "Back to the conversation" : "What can be done with this conversation"
-        visible: now.page === "selftest" || now.conversation.length > 0
-        onClicked: now.page === "selftest" ? remuda.leaveSelfTest() : menu.open()
+        glyph: root.elsewhere ? "close" : "more"
+        says: root.elsewhere ? "Back to the conversation" : "What can be done with this conversation"
+        visible: root.elsewhere || now.conversation.length > 0
+        onClicked: root.elsewhere ? remuda.leave()
+                                  : menu.show(menuButton, ["pick", "stop", "again", "detach", "delete"].map((name) => actionTable[name])
+                                                          .filter((deed) => deed.needs.length === 0 || !!now[deed.needs]), "")
 
         Menu {
             id: menu
-            y: parent.height + theme.s4
-            x: parent.width - width
-            entries: ["pick", "stop", "again", "detach", "delete"]
+            onPicked: (name) => remuda.act(name)
         }
     }
     Rectangle {

@@ -9,6 +9,7 @@ Item {
     property bool folded: false
     readonly property bool rail: !drawer && (narrow || folded)
     property bool open: false
+    property bool byKey: false
 
     function sidebar() {
         if (narrow)
@@ -22,6 +23,14 @@ Item {
         else
             folded = false;
         (narrow ? over : side).filterNow();
+    }
+
+    // The picker is made when it is first asked for: the start does not wait for it.
+    function pick() {
+        if (picker.item)
+            picker.item.open();
+        else
+            picker.active = true;
     }
 
     focus: true
@@ -64,14 +73,17 @@ Item {
             opener: root.drawer
             drawn: now.page === "conversation" && talk.visible && transcript.scrolled
             onSidebarWanted: root.open = true
-            onPickerWanted: picker.open()
+            onPickerWanted: root.pick()
 
-            Picker {
+            Loader {
                 id: picker
-                x: Math.max(theme.s8, Math.min(theme.s16, header.width - width - theme.s8))
+                active: false
+                x: Math.max(theme.s8, Math.min(theme.s16, header.width - theme.picker - theme.s8))
                 y: header.height - theme.s4
-                roomWidth: header.width - 2 * theme.s8
-                roomHeight: root.height - header.height - strips.height - theme.s24
+                width: Math.min(theme.picker, header.width - 2 * theme.s8)
+                height: root.height - header.height - strips.height - theme.s24
+                source: "Choosing.qml"
+                onLoaded: item.open()
             }
         }
         Column {
@@ -98,13 +110,24 @@ Item {
             anchors.bottom: parent.bottom
             width: parent.width
 
-            FirstRun {
+            Loader {
                 anchors.fill: parent
-                visible: now.ready && now.page === "conversation" && now.firstRun
+                active: now.ready && now.page === "conversation" && now.firstRun
+                source: "FirstRun.qml"
             }
-            SelfTest {
+            Loader {
                 anchors.fill: parent
-                visible: now.page === "selftest"
+                active: now.page === "selftest"
+                source: "SelfTest.qml"
+            }
+            Loader {
+                anchors.fill: parent
+                active: now.page === "settings"
+                source: "Settings.qml"
+                onLoaded: {
+                    const before = Window.activeFocusItem;
+                    item.take(root.byKey || (before && before.visualFocus === true) ? Qt.TabFocusReason : Qt.OtherFocusReason);
+                }
             }
             Item {
                 id: talk
@@ -167,7 +190,11 @@ Item {
             Shortcut {
                 sequence: actionTable[deed.modelData].key
                 context: Qt.WindowShortcut
-                onActivated: remuda.act(deed.modelData)
+                onActivated: {
+                    root.byKey = true;
+                    remuda.act(deed.modelData);
+                    root.byKey = false;
+                }
             }
         }
     }
@@ -196,8 +223,8 @@ Item {
             else if (name === "filter")
                 root.filter();
             else if (name === "pick") {
-                remuda.leaveSelfTest();
-                picker.open();
+                remuda.leave();
+                root.pick();
             }
             else if (name === "raise") {
                 root.Window.window.raise();

@@ -1,87 +1,130 @@
 import QtQuick
 import QtQuick.Templates as T
 
-// Entries of the table of actions, with what each does to the work.
+// Things to do, with what each does to the work. `deeds` are rows of the table of actions, or like them.
 T.Popup {
     id: menu
 
-    property var entries: []
+    property var deeds: []
+    property string target
+    signal picked(string name)
 
+    function show(anchor, entries, about) {
+        parent = anchor;
+        deeds = entries;
+        target = about;
+        open();
+    }
+    function step(by) {
+        list.currentIndex = (list.currentIndex + by + list.count) % list.count;
+    }
+
+    x: parent ? parent.width - width : 0
+    y: parent ? parent.height + theme.s4 : 0
     width: Math.min(theme.menuMost, parent && parent.Window.window ? parent.Window.width - theme.s24 : theme.menuMost)
-    implicitHeight: contentItem.implicitHeight + topPadding + bottomPadding
+    implicitHeight: Math.min(list.contentHeight, theme.menuHigh) + topPadding + bottomPadding
     margins: theme.s8
     padding: theme.s4
     focus: true
     modal: false
     closePolicy: T.Popup.CloseOnEscape | T.Popup.CloseOnPressOutside
     background: Floating {}
-    onOpened: column.children[0].forceActiveFocus(Qt.TabFocusReason)
+    onOpened: {
+        list.currentIndex = Math.max(0, deeds.findIndex((deed) => deed.checked === true));
+        list.enter();
+    }
 
-    contentItem: Column {
-        id: column
+    contentItem: ListView {
+        id: list
 
-        Repeater {
-            model: menu.entries
-            T.AbstractButton {
-                id: entry
+        function enter() {
+            if (currentItem)
+                currentItem.forceActiveFocus(Qt.TabFocusReason);
+        }
 
-                required property string modelData
-                required property int index
-                readonly property var deed: actionTable[modelData]
-                readonly property bool offered: deed.needs.length === 0 || !!now[deed.needs]
-                readonly property color tint: deed.dangerous ? theme.failed : theme.text
+        model: menu.deeds
+        clip: true
+        cacheBuffer: theme.ahead
+        boundsBehavior: Flickable.StopAtBounds
+        highlightMoveDuration: 0
+        keyNavigationEnabled: false
+        Accessible.role: Accessible.PopupMenu
+        Accessible.name: "What can be done"
+        onCurrentItemChanged: if (menu.opened) enter()
+        Keys.onDownPressed: menu.step(1)
+        Keys.onUpPressed: menu.step(-1)
+        Keys.onTabPressed: menu.step(1)
+        Keys.onBacktabPressed: menu.step(-1)
+        T.ScrollBar.vertical: Bar {}
 
-                width: column.width
-                implicitHeight: offered ? words.height + 2 * theme.s8 : 0
-                visible: offered
-                hoverEnabled: true
-                focusPolicy: Qt.StrongFocus
-                Accessible.role: Accessible.MenuItem
-                Accessible.name: deed.label
-                Accessible.description: deed.explains
-                Keys.onReturnPressed: click()
-                Keys.onDownPressed: nextItemInFocusChain(true).forceActiveFocus(Qt.TabFocusReason)
-                Keys.onUpPressed: nextItemInFocusChain(false).forceActiveFocus(Qt.BacktabFocusReason)
-                onClicked: {
-                    menu.close();
-                    remuda.act(modelData);
-                }
+        delegate: T.AbstractButton {
+            id: entry
 
-                Icon {
-                    x: theme.s8
-                    y: theme.s8
-                    name: entry.deed.icon
-                    tint: entry.deed.dangerous ? theme.failed : theme.quiet
-                }
-                Column {
-                    id: words
-                    x: theme.s8 + theme.icon + theme.s8
-                    y: theme.s8
-                    width: parent.width - x - theme.s8
-                    Words {
-                        width: parent.width
-                        text: entry.deed.label
-                        color: entry.tint
-                        font.pixelSize: theme.fontQuiet
-                        font.weight: theme.medium
-                    }
-                    Quiet {
-                        width: parent.width
-                        visible: text.length > 0
-                        text: entry.deed.explains
-                        font.pixelSize: theme.fontSmall
-                    }
+            required property var modelData
+            required property int index
+
+            width: list.width
+            implicitHeight: words.height + 2 * theme.s8
+            hoverEnabled: true
+            focusPolicy: Qt.StrongFocus
+            Accessible.role: Accessible.MenuItem
+            Accessible.name: modelData.label
+            Accessible.description: modelData.explains
+            Accessible.checkable: modelData.checked !== undefined
+            Accessible.checked: modelData.checked === true
+            Keys.onReturnPressed: click()
+            Keys.onEnterPressed: click()
+            onActiveFocusChanged: if (activeFocus) list.currentIndex = index
+            onClicked: {
+                menu.close();
+                menu.picked(modelData.name);
+            }
+
+            Icon {
+                x: theme.s8
+                y: theme.s8
+                name: entry.modelData.checked === true ? "check" : entry.modelData.icon
+                tint: entry.modelData.dangerous ? theme.failed : entry.modelData.checked === true ? theme.accent : theme.quiet
+            }
+            Column {
+                id: words
+                x: theme.s8 + theme.icon + theme.s8
+                y: theme.s8
+                width: parent.width - x - theme.s8 - (hint.text.length > 0 ? hint.width + theme.s8 : 0)
+                Words {
+                    width: parent.width
+                    text: entry.modelData.label
+                    horizontalAlignment: Text.AlignLeft
+                    color: entry.modelData.dangerous ? theme.failed : theme.text
+                    font.pixelSize: theme.fontQuiet
+                    font.weight: theme.medium
+                    elide: Text.ElideRight
+                    maximumLineCount: 2
                 }
                 Quiet {
-                    anchors.right: parent.right
-                    anchors.rightMargin: theme.s8
-                    y: theme.s8
-                    text: entry.deed.key
+                    width: parent.width
+                    visible: text.length > 0
+                    text: entry.modelData.explains
+                    horizontalAlignment: Text.AlignLeft
                     font.pixelSize: theme.fontSmall
+                    elide: Text.ElideRight
+                    maximumLineCount: 2
                 }
-                background: Rectangle {
-                    radius: theme.radius
-                    color: entry.hovered || entry.activeFocus ? theme.hover : "transparent"
+            }
+            Quiet {
+                id: hint
+                anchors.right: parent.right
+                anchors.rightMargin: theme.s8
+                y: theme.s8
+                text: entry.modelData.key
+                font.pixelSize: theme.fontSmall
+            }
+            background: Rectangle {
+                radius: theme.radius
+                color: entry.hovered || entry.activeFocus ? theme.hover : "transparent"
+                FocusRing {
+                    shown: entry.visualFocus
+                    anchors.margins: 0
                 }
             }
         }

@@ -155,6 +155,14 @@ Rectangle {
             anchors.horizontalCenter: parent.horizontalCenter
             spacing: theme.s4
             IconBtn {
+                glyph: actionTable.settings.icon
+                says: actionTable.settings.label
+                key: actionTable.settings.key
+                checked: now.page === "settings"
+                enabled: now.ready
+                onClicked: remuda.act("settings")
+            }
+            IconBtn {
                 glyph: "shield"
                 tint: safety.tint
                 says: safety.words + ". " + actionTable.selftest.label
@@ -180,23 +188,21 @@ Rectangle {
                 root.chosen();
             }
         }
-        Row {
+        Btn {
             visible: !root.rail
             anchors.right: parent.right
             anchors.rightMargin: theme.s8
             anchors.verticalCenter: parent.verticalCenter
-            Repeater {
-                model: ["system", "light", "dark"]
-                IconBtn {
-                    required property string modelData
-                    side: theme.control - theme.s4
-                    glyph: modelData
-                    checked: now.theme === modelData
-                    says: modelData === "system" ? "Light or dark as the system" : modelData === "light" ? "Light" : "Dark"
-                    Accessible.checkable: true
-                    Accessible.checked: checked
-                    onClicked: remuda.setTheme(modelData)
-                }
+            flat: true
+            leftPadding: theme.s8
+            rightPadding: theme.s8
+            glyph: actionTable.settings.icon
+            text: actionTable.settings.label
+            tint: now.page === "settings" ? theme.accent : theme.quiet
+            enabled: now.ready
+            onClicked: {
+                remuda.act("settings");
+                root.chosen();
             }
         }
     }

@@ -33,6 +33,8 @@ class Talk:
         self.items: dict[str, list[dto.Item]] = {}
         self.texts: dict[str, str] = {}
         self.rows: list[dto.ConversationRow] = []
+        self.offer: list[dto.Choice] = []
+        self.pages: dict[str, list[dto.Message]] = {}
         self.on_command: Callable[[dto.RendererMessage], None] = lambda message: None
 
     def send(self, *messages: dto.Message) -> None:
@@ -79,7 +81,20 @@ class Talk:
                     rows=tuple(found[message.first : message.first + message.count]),
                 )
             )
+        elif isinstance(message, dto.WantChoices):
+            self.send(self.choices(message.filter, message.connector))
+        elif isinstance(message, dto.WantPage):
+            self.send(*self.pages.get(message.page, []))
         self.on_command(message)
+
+    def choices(self, text: str = "", connector: str | None = None) -> dto.Choices:
+        """What is offered of it, as an answer."""
+        found = [
+            choice
+            for choice in self.offer
+            if text.lower() in choice.model.lower() and connector in (None, choice.connector_id)
+        ]
+        return dto.Choices(choices=tuple(found[: dto.MOST_CHOICES]), filter=text, connector=connector, total=len(found))
 
     def item(self, conversation: str, kind: str, text: str, state: str = "complete", **more: Any) -> dto.Item:
         """Put an item at the end of a conversation's list, without telling the renderer."""

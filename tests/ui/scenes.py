@@ -24,28 +24,67 @@ TINY = dto.Choice(
     bills="nobody",
     note="Tiny: it shows how the app works. Do not rely on what it says.",
     builtin=True,
+    context="8k tokens",
+    images=False,
 )
+NATIVE = {"harness": "Remuda native", "touches": "nothing"}
+CLOUD = {**NATIVE, "runs": "at the provider", "bills": "your key"}
 CHOICES = (
     TINY,
     dto.Choice(
         id="local",
-        harness="Remuda native",
         connector="Workshop server",
+        connector_id="k1",
         model="qwen3-14b-instruct",
         efforts=("low", "medium", "high"),
         runs="on this computer",
-        touches="nothing",
         bills="nobody",
+        context="32k tokens",
+        badge="assumed",
+        **NATIVE,
+    ),
+    dto.Choice(
+        id="local2",
+        connector="Workshop server",
+        connector_id="k1",
+        model="mistral-small-24b-q4",
+        runs="on this computer",
+        bills="nobody",
+        context="128k tokens",
+        badge="declared",
+        images=False,
+        **NATIVE,
     ),
     dto.Choice(
         id="cloud",
-        harness="Remuda native",
         connector="OpenAI",
+        connector_id="k2",
         model="gpt-5.5",
-        efforts=("low", "medium", "high"),
-        runs="at the provider",
-        touches="nothing",
-        bills="your key",
+        efforts=("minimal", "low", "medium", "high"),
+        context="400k tokens",
+        price="$1.25 in, $10 out",
+        default=True,
+        **CLOUD,
+    ),
+    dto.Choice(
+        id="mini",
+        connector="OpenAI",
+        connector_id="k2",
+        model="gpt-5.5-mini",
+        efforts=("minimal", "low", "medium", "high"),
+        context="400k tokens",
+        price="$0.25 in, $2 out",
+        **CLOUD,
+    ),
+    dto.Choice(
+        id="sonnet",
+        connector="Anthropic",
+        connector_id="k3",
+        model="claude-sonnet-5-5",
+        efforts=("low", "medium", "high", "max"),
+        context="1M tokens",
+        price="$3 in, $15 out",
+        **CLOUD,
     ),
     dto.Choice(
         id="claude",
@@ -60,14 +99,129 @@ CHOICES = (
     ),
 )
 CONNECTORS = (
-    dto.ConnectorRow(id="k0", name="Built-in", vendor="builtin", address="", key="", removable=False),
     dto.ConnectorRow(
-        id="k1", name="Workshop server", vendor="openai-compatible", address="http://127.0.0.1:8080/v1", key="none"
+        id="k0",
+        name="Built-in",
+        vendor="Tiny model on this computer",
+        address="",
+        key="needs no key",
+        removable=False,
+        models=1,
+        used_by="2 conversations",
     ),
     dto.ConnectorRow(
-        id="k2", name="OpenAI", vendor="openai-compatible", address="https://api.openai.com/v1", key="in the key store"
+        id="k1",
+        name="Workshop server",
+        vendor="Chat completions",
+        address="http://127.0.0.1:8080/v1",
+        key="needs no key",
+        default_model="qwen3-14b-instruct",
+        models=2,
+        used_by="14 conversations · Scribe",
+    ),
+    dto.ConnectorRow(
+        id="k2",
+        name="OpenAI",
+        vendor="OpenAI Responses",
+        address="https://api.openai.com/v1",
+        key="key in the key store",
+        default_model="gpt-5.5",
+        models=43,
+        used_by="31 conversations · Assistant",
+        tested="The key works. 43 models were seen.",
+        test="ok",
+    ),
+    dto.ConnectorRow(
+        id="k3",
+        name="Anthropic",
+        vendor="Anthropic Messages",
+        address="https://api.anthropic.com",
+        key="key from ANTHROPIC_API_KEY",
+        default_model="claude-sonnet-5-5",
+        models=9,
+        tested="Anthropic refused the key (401). Change the key, then test again.",
+        test="problem",
     ),
 )
+FOUND = (
+    dto.FoundRow(
+        id="f1", kind="server", name="Ollama", detail="http://127.0.0.1:11434 · 3 models: llama4, qwen3:14b, phi-5"
+    ),
+    dto.FoundRow(id="f2", kind="server", name="LM Studio", detail="http://127.0.0.1:1234 · 1 model: gemma-3-12b"),
+    dto.FoundRow(
+        id="f3",
+        kind="cli",
+        name="Claude Code",
+        detail="2.1.140 · /usr/local/bin/claude",
+        note="Found. It comes to use with its harness.",
+        usable=False,
+    ),
+)
+AGENTS = (
+    dto.AgentRow(
+        id="a1",
+        name="Assistant",
+        description="Answers whatever is asked.",
+        sentence="Remuda native · gpt-5.5 at OpenAI · medium",
+        preset="Chat: touches nothing",
+        tools="clock",
+        conversations=31,
+        current=True,
+    ),
+    dto.AgentRow(
+        id="a2",
+        name="Scribe",
+        description="Turns notes into minutes: who said what, what was decided, who does it until when.",
+        sentence="Remuda native · qwen3-14b-instruct at Workshop server",
+        preset="Chat: touches nothing",
+        tools="no tools",
+        conversations=14,
+    ),
+    dto.AgentRow(id="a3", name="Proofreader", sentence="whatever is chosen", preset="Chat: touches nothing"),
+)
+PROFILES = (
+    dto.ProfileRow(id="personal", name="Personal", current=True, running=True),
+    dto.ProfileRow(id="workshop", name="Workshop", running=True),
+    dto.ProfileRow(id="society", name="Choral society"),
+)
+HOME = "/home/ada/.local/share/remuda/profiles/personal"
+STORED = (
+    dto.StoredRow(
+        what="Conversations’ order, titles, drafts and settings",
+        path=f"{HOME}/profile.sqlite3",
+        size_bytes=389_120,
+        sentence="47 conversations, 2 drafts.",
+    ),
+    dto.StoredRow(
+        what="Agent “Assistant”", path=f"{HOME}/agents/assistant/agent.sqlite3", size_bytes=48_201_728,
+        sentence="31 conversations with every message.",
+    ),
+    dto.StoredRow(
+        what="Agent “Scribe”", path=f"{HOME}/agents/scribe/agent.sqlite3", size_bytes=6_291_456,
+        sentence="14 conversations with every message.",
+    ),
+    dto.StoredRow(
+        what="Files made by agents", path=f"{HOME}/agents/assistant/artifacts", size_bytes=1_204_000,
+        sentence="12 files.",
+    ),
+    dto.StoredRow(
+        what="Log", path="/home/ada/.local/state/remuda/personal/log", size_bytes=88_000,
+        sentence="What Remuda did, without content and without keys.",
+    ),
+    dto.StoredRow(
+        what="Keys", path="", size_bytes=0, sentence="1 key in the key store of this system: OpenAI.",
+    ),
+)  # fmt: skip
+PAGES: dict[str, list[dto.Message]] = {
+    "connections": [
+        dto.Connectors(rows=CONNECTORS),
+        dto.KeyStore(state="ok"),
+        dto.Network(proxy="Proxy as the system says: none", certificates="Certificates of the system"),
+    ],
+    "agents": [dto.Agents(rows=AGENTS)],
+    "profiles": [dto.Profiles(rows=PROFILES)],
+    "stored": [dto.Stored(rows=STORED, total_bytes=sum(row.size_bytes for row in STORED))],
+}
 TITLES = (
     ("Rain tables for the workshop roof", "Native · gpt-5.5", 2 * DAY + 60, "done", True),
     ("Why the tests are slow on Mondays", "Native · qwen3-14b-instruct", 1, "working", False),
@@ -137,7 +291,9 @@ class Stage:
 
     def dress(self, titles: tuple[tuple[str, str, int, str, bool], ...] = TITLES) -> None:
         self.host.rows = rows_of(titles, NOW_MS)
-        self.host.send(dto.Choices(choices=CHOICES), dto.Connectors(rows=CONNECTORS))
+        self.host.offer = list(CHOICES)
+        self.host.pages = dict(PAGES)
+        self.host.send(self.host.choices(), dto.Connectors(rows=CONNECTORS), dto.Found())
         self.host.send(
             dto.Isolation(level="walled", sentence="All walls stand.", walls=(), probes=(), system="Linux, X11")
         )
@@ -155,6 +311,7 @@ class Stage:
         enter: str = "Enter sends. Shift+Enter starts a new line.",
         draft: str = "",
         sentence: str = SENTENCE,
+        agent: str = "Assistant",
     ) -> None:
         self.revision += 1
         total = len(self.host.items.get(conversation or "", []))
@@ -170,6 +327,8 @@ class Stage:
                 total=total,
                 draft=draft,
                 run=run,
+                agent="a1",
+                agent_name=agent,
             )
         )
 
@@ -373,6 +532,199 @@ def picker(stage: Stage) -> None:
     stage.key("Escape")
 
 
+def found(stage: Stage) -> None:
+    stage.dress(())
+    stage.move(5, 5)
+    stage.select(None, choice=None, sentence="", agent="")
+    stage.host.send(dto.Found(looked=True, rows=FOUND))
+    stage.shot("found")
+    stage.host.send(dto.Found(looked=True))
+    stage.shot("found-nothing")
+
+
+def turn_to(stage: Stage, place: str) -> None:
+    """Open the settings at a page, by keys."""
+    stage.dress()
+    talk(stage)
+    stage.select("c1", TITLES[1][0])
+    stage.host.settle()
+    stage.key("ctrl+comma")
+    for _ in range(place_of(place)):
+        stage.key("Right")
+    stage.move(5, 5)
+
+
+def place_of(place: str) -> int:
+    return ("connections", "models", "agents", "profiles", "stored", "appearance").index(place)
+
+
+def leave(stage: Stage, place: str) -> None:
+    """Back to the first page, so that the next scene begins there."""
+    for _ in range(place_of(place)):
+        stage.key("Left")
+    stage.key("Escape")
+
+
+def setting(place: str) -> Play:
+    def play(stage: Stage) -> None:
+        turn_to(stage, place)
+        stage.shot(f"settings-{place}")
+        leave(stage, place)
+
+    return play
+
+
+def connections_in_trouble(stage: Stage) -> None:
+    turn_to(stage, "connections")
+    stage.host.send(
+        dto.KeyStore(
+            state="locked",
+            sentence="The key store of this system is locked.",
+            way="Unlock it (its own window asks), then open this page again. Connections without a key go on working.",
+        ),
+        dto.Found(looked=True, rows=FOUND),
+        dto.Network(
+            proxy="Proxy of this profile: http://proxy.example.org:3128",
+            certificates="Certificates of the system and of /etc/ssl/example-org.pem",
+        ),
+    )
+    for _ in range(8):
+        stage.key("Tab")
+    stage.shot("settings-connections-trouble")
+    stage.key("Return")
+    stage.shot("settings-connections-menu")
+    stage.key("Escape")
+    stage.key("Escape")
+
+
+def connections_new(stage: Stage) -> None:
+    turn_to(stage, "connections")
+    stage.host.send(dto.Connectors(rows=CONNECTORS[:1]), dto.Found(looking=True))
+    stage.shot("settings-connections-new")
+    stage.key("Escape")
+
+
+def models_of(stage: Stage) -> None:
+    turn_to(stage, "models")
+    stage.key("Tab")
+    stage.key("Tab")
+    stage.key("Return")
+    stage.shot("settings-models-which")
+    for _ in range(3):
+        stage.key("Down")
+    stage.key("Return")
+    stage.key("Tab")
+    stage.key("Down")
+    stage.key("Return")
+    stage.shot("settings-models-menu")
+    stage.key("Escape")
+    stage.key("Escape")
+    turn_to(stage, "models")
+    stage.key("ctrl+comma")
+    stage.key("Escape")
+
+
+def stored_going_on(stage: Stage) -> None:
+    turn_to(stage, "stored")
+    stage.host.send(dto.Progress(id="p1", sentence="Writing “remuda-personal.zip”: Assistant", done=12, of=31))
+    stage.shot("settings-export")
+    stage.host.send(dto.Progress(id="p1", sentence="", ended=True))
+    leave(stage, "stored")
+
+
+LONG = "W" * 200
+RTL = "עוזר הבית של משפחת כהן"
+
+
+def settings_long(stage: Stage) -> None:
+    turn_to(stage, "connections")
+    stage.host.send(
+        dto.Connectors(
+            rows=(
+                dto.ConnectorRow(
+                    id="k8",
+                    name=LONG,
+                    vendor="OpenAI Responses",
+                    address="https://" + "a" * 300 + ".example.org",
+                    key="key in the key store",
+                    default_model="m" * 300,
+                    models=100_000,
+                    used_by="x" * 500,
+                    tested="The server said something long. " * 20,
+                    test="problem",
+                ),
+                dto.ConnectorRow(
+                    id="k9",
+                    name=RTL,
+                    vendor="Chat completions",
+                    address="http://127.0.0.1:8080/v1",
+                    key="key in the key store",
+                    default_model="מודל-גדול-3",
+                    models=12,
+                    used_by=RTL,
+                    testing=True,
+                ),
+            )
+        )
+    )
+    stage.host.pages["agents"] = [
+        dto.Agents(
+            rows=(
+                dto.AgentRow(
+                    id="a8", name=LONG, description="D" * 1500, sentence="s" * 300, preset="p" * 300, tools="t" * 200
+                ),
+                dto.AgentRow(
+                    id="a9", name=RTL, description="עונה על כל שאלה. And in English too.",
+                    sentence=f"Remuda native · מודל-גדול-3 at {RTL} · medium", preset="Chat: touches nothing",
+                    conversations=3,
+                ),
+            )
+        )
+    ]  # fmt: skip
+    stage.shot("settings-long-connections")
+    stage.key("Right")
+    stage.key("Right")
+    stage.shot("settings-long-agents")
+    leave(stage, "agents")
+
+
+def picker_many(stage: Stage) -> None:
+    stage.dress()
+    stage.host.offer = [
+        *CHOICES[:1],
+        *(
+            dto.Choice(
+                id=f"m{n}", connector="OpenRouter", connector_id="k7", model=f"maker-{n % 17}/model-{n}-instruct",
+                context=f"{8 << (n % 8)}k tokens", price=f"${n % 9}.{n % 10} in, ${n % 30} out",
+                efforts=("low", "high") if n % 3 else (), **CLOUD,
+            )
+            for n in range(400)
+        ),
+    ]  # fmt: skip
+    stage.select(None, "", choice="m3")
+    stage.host.send(stage.host.choices())
+    stage.host.settle()
+    stage.key("ctrl+m")
+    stage.shot("picker-many")
+    stage.key("m", "o", "d", "e", "l", "minus", "3")
+    stage.key("Down", "Down")
+    stage.shot("picker-search")
+    stage.key("z", "z")
+    stage.shot("picker-nothing")
+    stage.key("Escape")
+
+
+def retrying(stage: Stage) -> None:
+    stage.dress()
+    talk(stage)
+    run = dto.RunView(
+        id="r4", state="working", sentence="OpenAI is busy (429). Trying again in 8 s, the second of 3 tries.",
+        started_ms=NOW_MS,
+    )  # fmt: skip
+    stage.select("c1", TITLES[1][0], run=run)
+    stage.shot("retrying")
+
+
 def notices(stage: Stage) -> None:
     stage.dress()
     talk(stage)
@@ -414,18 +766,34 @@ SCENES: dict[str, Play] = {
     "many": many,
     "selftest": selftest,
     "picker": picker,
+    "picker-many": picker_many,
+    "found": found,
+    "settings-connections": setting("connections"),
+    "settings-models": setting("models"),
+    "settings-agents": setting("agents"),
+    "settings-profiles": setting("profiles"),
+    "settings-stored": setting("stored"),
+    "settings-appearance": setting("appearance"),
+    "settings-trouble": connections_in_trouble,
+    "settings-new": connections_new,
+    "settings-models-of": models_of,
+    "settings-export": stored_going_on,
+    "settings-long": settings_long,
+    "retrying": retrying,
     "notices": notices,
     "menu": menu,
 }
+
+PLACES = tuple(name for name in SCENES if name.startswith("settings-"))
 
 LOOKS: dict[str, tuple[dict[str, object], tuple[int, int], tuple[str, ...]]] = {
     "": ({}, (1120, 760), tuple(SCENES)),
     "-dark": ({"dark": True}, (1120, 760), tuple(SCENES)),
     "-480": ({}, (480, 800), tuple(name for name in SCENES if name not in ("failed", "stopped", "many"))),
     "-700": ({"dark": True}, (700, 700), ("conversation", "failed", "picker", "right-to-left")),
-    "-2x": ({"scale": "2"}, (1560, 1180), ("first-run", "conversation", "picker")),
-    "-contrast": ({"high": True}, (1120, 760), ("conversation", "failed", "picker")),
-    "-zoom": ({"zoom": 200}, (1120, 900), ("conversation", "first-run")),
+    "-2x": ({"scale": "2"}, (1560, 1180), ("first-run", "conversation", "picker", *PLACES)),
+    "-contrast": ({"high": True}, (1120, 760), ("conversation", "failed", "picker", *PLACES)),
+    "-zoom": ({"zoom": 200}, (1120, 900), ("conversation", "first-run", "found", "picker", *PLACES)),
 }  # fmt: skip
 
 

@@ -360,14 +360,43 @@ def test_what_is_not_known_is_said_as_unknown(bench: Bench) -> None:
 # ------------------------------------------------------------------------- the rest
 
 
+def press(bench: Bench, kind: str, words: str) -> None:
+    """Click the button of this kind whose text, tip, title or accessible name these words are."""
+    for button in bench.all(kind):
+        if words in (button.property("text"), button.property("says"), button.property("title")):
+            assert button.metaObject().invokeMethod(button, "click")
+            return
+    raise AssertionError(f"no {kind} {words!r}")
+
+
 def test_the_first_run_page_leads_to_the_tiny_model(bench: Bench) -> None:
     bench.select(None, choice=None, sentence="")
-    ways = {way.property("title"): way for way in bench.all("Way")}
-    assert list(ways) == ["Try it now", "Use what is here", "Add a key"]
-    ways["Try it now"].metaObject().invokeMethod(ways["Try it now"], "click")
+    press(bench, "Way", "Try it now")
     assert bench.wait_for(dto.Choose).choice == "tiny"
-    ways["Add a key"].metaObject().invokeMethod(ways["Add a key"], "click")
-    assert bench.wait_for(dto.Propose).action == "add-connector"
+
+
+def test_the_first_run_page_opens_the_trusted_dialog_for_each_kind_of_key(bench: Bench) -> None:
+    bench.select(None, choice=None, sentence="")
+    for words, kind in (("OpenAI…", "openai"), ("Anthropic…", "anthropic"), ("Another service…", "compatible")):
+        press(bench, "Btn", words)
+        proposed = bench.wait_for(dto.Propose)
+        assert (proposed.action, proposed.target) == ("add-connector", kind)
+
+
+def test_nothing_is_looked_for_before_the_person_says_so(bench: Bench) -> None:
+    bench.select(None, choice=None, sentence="")
+    bench.settle()
+    assert not bench.host.take(dto.Look)
+    press(bench, "Btn", "Look")
+    bench.wait_for(dto.Look)
+    row = dto.FoundRow(id="f1", kind="server", name="Ollama", detail="3 models")
+    other = dto.FoundRow(id="f2", kind="cli", name="Codex", detail="1.2", note="Comes to use later.", usable=False)
+    bench.host.send(dto.Found(looked=True, rows=(row, other)))
+    bench.settle()
+    buttons = [button for button in bench.all("Btn") if button.property("text") == "Use it"]
+    assert [button.property("visible") for button in buttons].count(True) == 1
+    press(bench, "Btn", "Use it")
+    assert bench.wait_for(dto.UseFound).found == "f1"
 
 
 def test_what_holds_the_window_is_always_said(bench: Bench) -> None:
@@ -403,8 +432,9 @@ def test_the_self_test_page_lists_walls_and_probes_and_runs_again(bench: Bench) 
 def test_the_theme_follows_the_host_and_is_asked_of_it(bench: Bench) -> None:
     bench.select()
     light = bench.window.color().name()
-    button = next(item for item in bench.all("IconBtn") if item.property("says") == "Dark")
-    button.metaObject().invokeMethod(button, "click")
+    bench.renderer._bridge.setup.open("appearance")
+    bench.settle()
+    press(bench, "Way", "Dark")
     assert bench.wait_for(dto.SetTheme).theme == "dark"
     bench.host.send(dto.Appearance(theme="dark", dark=True))
     bench.settle()
@@ -448,7 +478,7 @@ def test_tab_reaches_every_part_of_the_window(talk: Bench) -> None:
         if focused is not None:
             seen.add(str(focused.property("says") or focused.objectName() or focused.property("text")))
     words = "\n".join(sorted(seen))
-    for wanted in ("New conversation", "Filter", "Isolat", "Light", "composer", "transcript", "What can be done"):
+    for wanted in ("New conversation", "Filter", "Isolat", "Settings", "composer", "transcript", "What can be done"):
         assert wanted in words, words
 
 

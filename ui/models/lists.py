@@ -1,4 +1,4 @@
-"""Rows of the short lists: picker, connectors, notices, walls and probes.
+"""Rows of the short lists over the conversation and of the self-test: notices, walls and probes.
 
 Owns their wording. Must not know Qt: the rows are plain maps for a `ListModel`.
 """
@@ -7,53 +7,6 @@ from typing import Any
 
 from ui.store import Store
 from ui.text.visible import one_line, visible
-
-RUNS, TOUCHES, BILLS = "Runs", "Touches", "Bills"
-
-
-def choices(store: Store) -> list[dict[str, Any]]:
-    """The picker, in the host's order; a heading where the harness changes."""
-    chosen = store.selected.choice if store.selected is not None else None
-    rows: list[dict[str, Any]] = []
-    harness = ""
-    for choice in store.choices:
-        name = one_line(choice.harness)
-        badges = [(RUNS, choice.runs), (TOUCHES, choice.touches), (BILLS, choice.bills)]
-        said = [one_line(choice.model), one_line(choice.connector)]
-        said += [f"{word} {one_line(value)}" for word, value in badges if value]
-        rows.append(
-            {
-                "id": choice.id,
-                "heading": name if name != harness else "",
-                "harness": name,
-                "connector": one_line(choice.connector),
-                "model": one_line(choice.model),
-                "efforts": [one_line(effort) for effort in choice.efforts],
-                "effort": store.selected.effort if store.selected is not None and choice.id == chosen else "",
-                "badges": [{"word": word, "value": one_line(value)} for word, value in badges if value],
-                "note": visible(choice.note),
-                "available": choice.available,
-                "chosen": choice.id == chosen,
-                "said": ", ".join([*said, visible(choice.note)]),
-            }
-        )
-        harness = name
-    return rows
-
-
-def connectors(store: Store) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": row.id,
-            "name": one_line(row.name),
-            "vendor": one_line(row.vendor),
-            "address": one_line(row.address),
-            "key": one_line(row.key),
-            "removable": row.removable,
-            "said": f"{one_line(row.name)}, {one_line(row.address)}",
-        }
-        for row in store.connectors
-    ]
 
 
 def notices(store: Store) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ call a row instead of one a role.
 
 from typing import Any
 
-from PySide6.QtCore import QAbstractListModel, QByteArray, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractListModel, QByteArray, QModelIndex, QPersistentModelIndex, Qt, Slot
 
 Index = QModelIndex | QPersistentModelIndex
 
@@ -36,6 +36,11 @@ class RowModel(QAbstractListModel):
         """Rows first…first+count say something else now."""
         if count > 0:
             self.dataChanged.emit(self.index(first), self.index(first + count - 1), [ROW])
+
+    @Slot(int, result="QVariantMap")
+    def rowAt(self, row: int) -> dict[str, Any]:
+        """The same for QML that needs a row without a delegate."""
+        return self.row_map(row) if 0 <= row < self.count() else {}
 
     # Qt's own names
 

@@ -8,7 +8,7 @@ by character, so that text cut anywhere gives the same result.
 
 import unicodedata
 
-LRI, PDI = "\u2066", "\u2069"
+LRI, FSI, PDI = "\u2066", "\u2068", "\u2069"
 
 
 def _table() -> dict[int, str | None]:
@@ -44,11 +44,21 @@ def one_line(text: str) -> str:
     return " ".join(visible(text).split())
 
 
+def whole_characters(text: str) -> str:
+    """`text` without halves of surrogate pairs, which no encoding carries."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def has_right_to_left(text: str) -> bool:
     """Whether a strong right-to-left character occurs."""
     if text.isascii():
         return False
     return any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
+
+
+def isolated(text: str) -> str:
+    """A name that stands among other words, kept from reordering them."""
+    return f"{FSI}{text}{PDI}" if has_right_to_left(text) else text
 
 
 class Lines:

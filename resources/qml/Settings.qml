@@ -1,0 +1,82 @@
+import QtQuick
+
+// Everything a person sets up, page by page. Made when it is opened, gone when it is left.
+Item {
+    id: root
+
+    readonly property var places: [
+        { name: "connections", label: "Connections", file: "Connections.qml" },
+        { name: "models", label: "Models", file: "Models.qml" },
+        { name: "agents", label: "Agents", file: "Agents.qml" },
+        { name: "profiles", label: "Profiles", file: "Profiles.qml" },
+        { name: "stored", label: "What is stored", file: "Stored.qml" },
+        { name: "appearance", label: "Appearance", file: "Appearance.qml" }
+    ]
+    readonly property int at: Math.max(0, places.findIndex((place) => place.name === now.place))
+
+    function take(reason) {
+        tabs.itemAt(at).forceActiveFocus(reason);
+    }
+    function go(by) {
+        setup.open(places[(at + by + places.length) % places.length].name);
+        take(Qt.TabFocusReason);
+    }
+
+    Keys.onEscapePressed: remuda.leave()
+
+    Flow {
+        id: bar
+        x: Math.max(theme.s16 - theme.s12, (root.width - theme.measure) / 2 - theme.s12)
+        width: root.width - 2 * x
+        Accessible.role: Accessible.PageTabList
+        Accessible.name: "Settings"
+        Keys.onLeftPressed: root.go(-1)
+        Keys.onRightPressed: root.go(1)
+
+        Repeater {
+            id: tabs
+            model: root.places
+            Tab {
+                required property var modelData
+                text: modelData.label
+                current: modelData.name === now.place
+                onClicked: setup.open(modelData.name)
+            }
+        }
+    }
+    Rectangle {
+        anchors.top: bar.bottom
+        width: parent.width
+        height: theme.hairline
+        color: theme.line
+    }
+    Row {
+        id: elsewhere
+        anchors.top: bar.bottom
+        anchors.topMargin: theme.s12
+        x: Math.max(theme.s16, (root.width - theme.measure) / 2)
+        visible: now.asked
+        spacing: theme.s8
+        Accessible.role: Accessible.AlertMessage
+        Accessible.name: elsewhereWords.text
+        Icon {
+            anchors.verticalCenter: parent.verticalCenter
+            side: theme.iconSmall
+            name: "window"
+            tint: theme.waiting
+        }
+        Words {
+            id: elsewhereWords
+            text: "Go on in the window that has opened."
+            color: theme.waiting
+            font.pixelSize: theme.fontQuiet
+        }
+    }
+    Loader {
+        anchors.top: elsewhere.visible ? elsewhere.bottom : bar.bottom
+        anchors.topMargin: theme.hairline
+        anchors.bottom: parent.bottom
+        width: parent.width
+        source: root.places[root.at].file
+    }
+}

@@ -1,0 +1,205 @@
+"""Rows of what is set up: connections, models, agents, profiles, what was found, what is stored.
+
+Owns their wording. Must not know Qt: the rows are plain maps for a `ListModel`. Invariant: a
+name from elsewhere never reorders the words around it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ui.setup import Setup, counted, size_words
+from ui.text.visible import isolated, one_line, visible
+from ui.wire import dto
+
+BADGES = {"": "", "assumed": "assumed", "declared": "declared by you"}
+"""Where facts come from, if not from the provider."""
+
+NO_IMAGES = "cannot take images"
+
+TESTS = {"": ("", "done"), "ok": ("check", "up"), "problem": ("failed", "failed")}
+"""Icon and colour of what a test found."""
+
+
+def name(text: str) -> str:
+    """A name among other words."""
+    return isolated(one_line(text))
+
+
+def parts(text: str) -> str:
+    """A line of the host whose parts may be names: each kept to itself."""
+    return " · ".join(isolated(part) for part in one_line(text).split(" · "))
+
+
+def sentence_case(text: str) -> str:
+    """Words of the host at the beginning of a line."""
+    line = one_line(text)
+    return line[:1].upper() + line[1:]
+
+
+def joined(*words: str, by: str = " · ") -> str:
+    return by.join(word for word in words if word)
+
+
+def choice_row(choice: dto.Choice, chosen: str | None, effort: str) -> dict[str, Any]:
+    """One entry of the picker or of the page of models."""
+    facts = joined(name(choice.context), name(choice.price))
+    marks = joined(BADGES[choice.badge], "" if choice.images else NO_IMAGES, by=", ")
+    efforts = [one_line(word) for word in choice.efforts]
+    note = visible(choice.note)
+    here = choice.id == chosen
+    said = [
+        one_line(choice.model), one_line(choice.connector), one_line(choice.context), one_line(choice.price),
+        f"efforts {', '.join(efforts)}" if efforts else "", marks, "default" if choice.default else "", note,
+        "" if choice.available else "not available",
+    ]  # fmt: skip
+    return {
+        "id": choice.id,
+        "model": name(choice.model),
+        "connector": name(choice.connector),
+        "facts": facts,
+        "efforts": efforts,
+        "effort": effort if here else "",
+        "marks": marks,
+        "note": note,
+        "available": choice.available,
+        "default": choice.default,
+        "chosen": here,
+        "said": ", ".join(word for word in said if word),
+    }
+
+
+def offer(rows: Sequence[dto.Choice], chosen: str | None, effort: str) -> list[dict[str, Any]]:
+    """The picker: a heading where harness or connection changes, with what they mean."""
+    made = []
+    before = None
+    for choice in rows:
+        row = choice_row(choice, chosen, effort)
+        group = (choice.harness, choice.connector, choice.runs, choice.touches, choice.bills)
+        fresh = group != before
+        row["heading"] = joined(name(choice.harness), name(choice.connector)) if fresh else ""
+        badges = (("Runs", choice.runs), ("touches", choice.touches), ("bills", choice.bills))
+        row["means"] = joined(*(f"{word} {name(value)}" for word, value in badges if value)) if fresh else ""
+        before = group
+        made.append(row)
+    return made
+
+
+def models(setup: Setup) -> list[dict[str, Any]]:
+    """The page of models; of one connection it also says which is its default."""
+    narrowed = setup.connector(setup.models.connector)
+    rows = []
+    for choice in setup.models.rows:
+        row = choice_row(choice, None, "")
+        own = narrowed is not None and bool(narrowed.default_model) and choice.model == narrowed.default_model
+        if own:
+            row["said"] += ", default of this connection"
+        row |= {"own": own, "narrowed": narrowed is not None, "declarable": choice.connector_id is not None}
+        rows.append(row)
+    return rows
+
+
+def connectors(setup: Setup) -> list[dict[str, Any]]:
+    rows = []
+    for row in setup.connectors:
+        icon, tone = TESTS[row.test]
+        what = joined(one_line(row.vendor), name(row.address))
+        default = f"default {name(row.default_model)}" if row.default_model else ""
+        state = joined(sentence_case(row.key), counted(row.models, "model") if row.models else "", default)
+        tested = "Testing" if row.testing else visible(row.tested)
+        rows.append(
+            {
+                "id": row.id,
+                "name": name(row.name),
+                "what": what,
+                "state": state,
+                "used": parts(row.used_by),
+                "tested": tested,
+                "icon": "" if row.testing else icon,
+                "tone": "done" if row.testing else tone,
+                "testing": row.testing,
+                "removable": row.removable,
+                "models": row.models,
+                "said": joined(name(row.name), what, state, parts(row.used_by), tested, by=", "),
+            }
+        )
+    return rows
+
+
+def found(setup: Setup) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": row.id,
+            "icon": "server" if row.kind == "server" else "program",
+            "name": name(row.name),
+            "detail": parts(row.detail),
+            "note": visible(row.note),
+            "usable": row.usable,
+            "said": joined(name(row.name), parts(row.detail), visible(row.note), by=", "),
+        }
+        for row in setup.found.rows
+    ]
+
+
+def agents(setup: Setup) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": row.id,
+            "name": name(row.name) or "Agent",
+            "description": visible(row.description),
+            "sentence": parts(row.sentence),
+            "preset": parts(row.preset),
+            "tools": parts(row.tools),
+            "count": counted(row.conversations, "conversation") if row.conversations else "no conversation yet",
+            "current": row.current,
+            "said": joined(name(row.name), visible(row.description), parts(row.sentence), parts(row.preset), by=", "),
+        }
+        for row in setup.agents or ()
+    ]
+
+
+def profiles(setup: Setup) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": row.id,
+            "name": name(row.name) or "Profile",
+            "state": "this window" if row.current else "open in another window" if row.running else "",
+            "current": row.current,
+            "running": row.running,
+            "said": joined(name(row.name), "this window" if row.current else "open" if row.running else "", by=", "),
+        }
+        for row in setup.profiles or ()
+    ]
+
+
+def stored(setup: Setup) -> list[dict[str, Any]]:
+    if setup.stored is None:
+        return []
+    return [
+        {
+            "what": name(row.what),
+            "path": visible(row.path),
+            "size": size_words(row.size_bytes) if row.size_bytes else "",
+            "words": visible(row.sentence),
+            "said": joined(
+                name(row.what), visible(row.path), size_words(row.size_bytes), visible(row.sentence), by=", "
+            ),
+        }
+        for row in setup.stored.rows
+    ]
+
+
+def progress(setup: Setup) -> list[dict[str, Any]]:
+    rows = []
+    for row in setup.progress.values():
+        share = min(1.0, row.done / row.of) if row.of else -1.0
+        words = visible(row.sentence)
+        rows.append(
+            {
+                "id": row.id,
+                "words": words,
+                "share": share,
+                "percent": f"{share:.0%}" if row.of else "",
+                "said": joined(words, f"{share:.0%}" if row.of else "", by=", "),
+            }
+        )
+    return rows
