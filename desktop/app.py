@@ -18,6 +18,7 @@ from desktop.agents import Agents
 from desktop.appearance import Appearance
 from desktop.build import BUILD
 from desktop.choices import ChoiceBook
+from desktop.connector_setup import ConnectorSetup
 from desktop.connectors import Connectors
 from desktop.control import ControlServer
 from desktop.conversations import Conversations
@@ -33,10 +34,10 @@ from desktop.profile_store import open_profile_store
 from desktop.settings import Settings
 from desktop.window import Window
 from runtime_host.connectors.base import Connector, ConnectorRegistry
-from runtime_host.connectors.model_list import list_models
 from runtime_host.drivers.native.driver import NativeDriver
 from runtime_host.errors import AgentRuntimeError, StorageDamagedError
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels, read_models_toml
+from runtime_host.models.facts import ModelFacts, facts_for
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from ui.wire import dto
 
@@ -113,13 +114,16 @@ class Host:
         self.registry = ConnectorRegistry(
             find=self.connectors.find, secrets=self.credentials.resolve, builtin=self.model
         )
+        self.setup = ConnectorSetup(self.connectors, self.credentials, self.registry)
+        stack.push_async_callback(self.setup.aclose)
         handler = logs.start(paths.logs, self.registry.redactor.text)
         stack.callback(logs.stop, handler)
+        self.declared = _declared_models(paths)
         self.stores = AgentStores(paths, self.settings.profile_uuid)
         stack.push_async_callback(self.stores.aclose)
         self.runtime = AgentRuntime(
             LocalBackend(
-                drivers=[NativeDriver(self.registry, declared=_declared_models(paths))],
+                drivers=[NativeDriver(self.registry, declared=self.declared)],
                 connectors=self.registry,
                 storage=self.stores.open,
                 private_roots=(paths.data,),
@@ -227,15 +231,9 @@ class Host:
                     await self.settings.set_picture_word(word)
         return self.dialogs
 
-    async def list_models(self, connector: Connector) -> tuple[str, ...]:
-        """The models that a connector's server lists, though the connector is not kept yet."""
-        registry = ConnectorRegistry(
-            find={connector.name: connector}.get,
-            secrets=self.credentials.resolve,
-            builtin=self.model,
-            redactor=self.registry.redactor,
-        )
-        return await list_models(registry, connector.name)
+    def facts(self, connector: Connector, model: str) -> ModelFacts:
+        """What is known of a model, and who says so."""
+        return facts_for(connector, model, self.declared)
 
     def _window_ended(self) -> None:
         running = len(self.conversations.running())

@@ -96,6 +96,12 @@ def native_choice(connector: Connector, model: str) -> Choice:
     )
 
 
+def missing(record: dict[str, Any] | None) -> str:
+    """What a conversation used that is not set up any more, and what to do."""
+    used = f"{record.get('model')} at {record.get('connector')}" if record else "The model this conversation used"
+    return f"{used} is not set up here any more. Choose another model, or add its connector again."
+
+
 class ChoiceBook:
     """All choices there are now, by id and in the order they are offered."""
 

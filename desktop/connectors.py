@@ -1,18 +1,42 @@
 """The named connectors of a profile: what the person set up to reach models with.
 
 Owns their records (never a key: those are in the keyring or an environment variable, here is
-only the reference). Invariant: a key belongs to the address it was given for; another
-address needs the key again.
+only the reference) and the answer to what uses one. Invariant: a key belongs to the address it was
+given for; another address needs the key again.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from desktop.profile_store import ProfileStore
+from desktop.profile_store import ProfileStore, ProfileTx
 from runtime_host.connectors.base import BUILTIN_CONNECTOR, Connector
 from runtime_host.errors import ConnectorError
+from runtime_host.models.facts import ModelFacts
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,47}\Z")
+EVERYTHING = 1_000_000_000
+
+
+class UsedBy(NamedTuple):
+    """What uses a connector, the newest first."""
+
+    conversations: tuple[str, ...]
+    agents: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.conversations or self.agents)
+
+    def in_words(self) -> str:
+        """How much that is; empty for nothing."""
+        counts = ((len(self.agents), "agent"), (len(self.conversations), "conversation"))
+        return ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts if count)
+
+    def lines(self, most: int = 20) -> tuple[str, ...]:
+        """One line each, as many as `most`, and how many are left out."""
+        lines = [f"Agent: {name}" for name in self.agents] + [f"Conversation: {title}" for title in self.conversations]
+        left_out = len(lines) - most
+        return (*lines[:most], f"… and {left_out} more") if left_out > 0 else tuple(lines)
 
 
 class Connectors:
@@ -37,6 +61,21 @@ class Connectors:
     def find(self, name: str) -> Connector | None:
         """The connector of that name, the built-in one included."""
         return BUILTIN_CONNECTOR if name == BUILTIN_CONNECTOR.name else self._all.get(name)
+
+    def own(self, name: str) -> Connector:
+        """The person's connector of that name.
+
+        Raises:
+            ConnectorError: there is none, or it is the built-in one, which has no key and no settings.
+        """
+        connector = self._all.get(name)
+        if connector is not None:
+            return connector
+        if name == BUILTIN_CONNECTOR.name:
+            raise ConnectorError(
+                "The built-in model has no key, no address and nothing to set.", code="CONNECTOR_CONFIGURATION"
+            )
+        raise ConnectorError(f"There is no connector named {name}.", code="CONNECTOR_UNKNOWN")
 
     def check_name(self, name: str) -> None:
         """Raises `ConnectorError` for a name that is taken or is no name."""
@@ -63,11 +102,78 @@ class Connectors:
         self.on_change()
 
     async def remove(self, name: str) -> Connector:
-        """Take a connector away; returns it, so that its key can be taken away too."""
-        connector = self._all.get(name)
-        if connector is None:
-            raise ConnectorError(f"There is no connector named {name}.", code="CONNECTOR_UNKNOWN")
+        """Take a connector away; returns it."""
+        connector = self.own(name)
         await self._store.transact(lambda tx: tx.delete_connector(name))
         del self._all[name]
         self.on_change()
         return connector
+
+    async def set_models(self, name: str, facts: Sequence[ModelFacts]) -> Connector:
+        """Keep what the server says it offers. A default that it offers no more is none."""
+        connector = with_models(self.own(name), facts)
+        await self.put(connector)
+        return connector
+
+    async def set_default(self, name: str, model: str) -> Connector:
+        """Have new conversations take `model` of this connector.
+
+        Raises:
+            ConnectorError: ``MODEL_UNKNOWN``, it lists models and this is none of them.
+        """
+        connector = self.own(name)
+        if connector.models and model not in connector.models:
+            raise ConnectorError(
+                f"{name} lists no model {model}. See what it lists: remuda connectors models {name} --refresh",
+                code="MODEL_UNKNOWN",
+            )
+        models = connector.models or (model,)
+        changed = connector.model_copy(update={"default_model": model, "models": models})
+        await self.put(changed)
+        return changed
+
+    async def used_by(self, name: str) -> UsedBy:
+        """What would miss the connector of that name."""
+        return (await self.uses())[name]
+
+    async def uses(self) -> "Uses":
+        """What uses each of them."""
+        return await self._store.read(_uses)
+
+
+class Uses:
+    """What uses each connector, by its name; nothing for a name that nothing uses."""
+
+    def __init__(self, conversations: Iterable[tuple[str, str]], agents: Iterable[tuple[str, str]]) -> None:
+        self._conversations, self._agents = _grouped(conversations), _grouped(agents)
+
+    def __getitem__(self, name: str) -> UsedBy:
+        return UsedBy(tuple(self._conversations.get(name, ())), tuple(self._agents.get(name, ())))
+
+
+def with_models(connector: Connector, facts: Sequence[ModelFacts]) -> Connector:
+    """`connector` with the models that its server lists."""
+    models = tuple(one.model for one in facts)
+    default = connector.default_model if connector.default_model in models else ""
+    return connector.model_copy(update={"models": models, "facts": tuple(facts), "default_model": default})
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for name, what in pairs:
+        grouped.setdefault(name, []).append(what)
+    return grouped
+
+
+def _uses(tx: ProfileTx) -> Uses:
+    records = [
+        record for archived in (False, True) for record in tx.conversations("", 0, EVERYTHING, archived=archived).rows
+    ]
+    return Uses(
+        ((name, record.title) for record in records if (name := _connector_of(record.choice))),
+        ((name, agent.name) for agent in tx.agents() if (name := _connector_of(agent.choice))),
+    )
+
+
+def _connector_of(choice: dict[str, Any] | None) -> str:
+    return str((choice or {}).get("connector") or "")

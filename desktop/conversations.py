@@ -194,11 +194,6 @@ class Conversations:
         records, _ = await self._profile.read(lambda tx: tx.conversations("", 0, 1_000_000))
         return [record.conversation_id for record in records]
 
-    async def titles_of(self, connector: str, most: int = 20) -> list[str]:
-        """Titles of conversations that use a connector, the newest first."""
-        records, _ = await self._profile.read(lambda tx: tx.conversations("", 0, 1_000_000))
-        return [record.title for record in records if (record.choice or {}).get("connector") == connector][:most]
-
     def choice_of(self, record: ConversationRecord) -> tuple[Choice | None, str]:
         """(the choice a conversation is bound to, its effort)."""
         effort = str((record.choice or {}).get("effort", ""))

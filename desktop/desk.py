@@ -16,10 +16,10 @@ from desktop import doctor, sanitize
 from desktop.answers import unresolved_in_words
 from desktop.authority import ChannelAuthority
 from desktop.build import BUILD
-from desktop.choices import Choice
-from desktop.connector_entry import enter_connector
+from desktop.choices import Choice, missing
+from desktop.connector_entry import enter_connector, remove
 from desktop.conversations import Ending, Row
-from desktop.dialogs import DeleteConfirmation, RemoveConnector
+from desktop.dialogs import DeleteConfirmation
 from desktop.isolation import drawing_uid, seal_host
 from desktop.isolation.decoys import decoys
 from runtime_host.errors import AgentRuntimeError
@@ -321,16 +321,14 @@ class WindowDesk:
 
     async def _current_choice(self, conversation_id: str | None) -> tuple[Choice, str]:
         choice: Choice | None
+        row = None
         if conversation_id is None:
             choice, effort = await self._choice_for_new()
         else:
             row = await self._host.conversations.row(conversation_id)
             choice, effort = self._host.conversations.choice_of(row.record) if row else (None, "")
         if choice is None:
-            raise AgentRuntimeError(
-                "The model this conversation used is not set up here any more. Choose another, or add its connector.",
-                code="CHOICE_GONE",
-            )
+            raise AgentRuntimeError(missing(row.record.choice if row else None), code="CHOICE_GONE")
         return choice, effort
 
     async def _send(self, command: dto.Send, text: str, authority: ChannelAuthority) -> dto.Outcome:
@@ -389,21 +387,8 @@ class WindowDesk:
         found = next((c for c in self._host.connectors if connector_id(c.name) == command.target), None)
         if found is None:
             return dto.Outcome(request=command.request, status="stale", code="STALE", text="It is gone already.")
-        confirmed = await (await self._host.trusted()).confirm(
-            RemoveConnector(
-                name=found.name,
-                address=found.base_url,
-                key=_key_fate(found.secret.kind if found.secret else None),
-                used_by=tuple(await self._host.conversations.titles_of(found.name)),
-            )
-        )
-        if not confirmed:
+        if not await remove(self._host, found.name):
             return dto.Outcome(request=command.request, status="refused", code="NOT_CONFIRMED", text="")
-        # To its end, though the window may go meanwhile: a key must not stay behind its connector.
-        removing = asyncio.get_running_loop().create_task(self._host.operations.remove_connector(found.name))
-        self._tasks.add(removing)
-        removing.add_done_callback(self._tasks.discard)
-        await asyncio.shield(removing)
         return dto.Outcome(request=command.request, status="done")
 
     # --------------------------------------------------------------- self-test
@@ -532,14 +517,6 @@ def _enter(ending: Ending | None, choice: Choice | None) -> str:
     if ending is not None and ending.state in ("admitting", "working", "stopping", "waiting"):
         return ENTER_WAITS
     return ENTER_SENDS
-
-
-def _key_fate(kind: str | None) -> str:
-    if kind is None:
-        return ""
-    if kind == "keyring":
-        return "Deleted from this computer’s key store."
-    return "It is in an environment variable, and stays there."
 
 
 def _key_words(kind: str | None) -> str:

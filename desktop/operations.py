@@ -15,12 +15,11 @@ from pydantic import ValidationError
 
 from desktop import answers, sanitize
 from desktop.answers import Send
-from desktop.choices import NATIVE, Choice, native_choice
+from desktop.choices import NATIVE, Choice, missing, native_choice
+from desktop.connector_orders import ConnectorOrders
 from desktop.exit_codes import CANCELLED, COMPLETED, FAILED, SILENT, USAGE
-from desktop.local_model import available
 from desktop.terms import Terms, terms
-from runtime_host.connectors.base import Connector, SecretRef
-from runtime_host.errors import AgentDriverConfigurationError, AgentRuntimeError, ConnectorError
+from runtime_host.errors import AgentDriverConfigurationError, AgentRuntimeError
 from runtime_host.session import SessionReference
 from runtime_host.storage.base import ItemRecord
 
@@ -59,9 +58,7 @@ class Operations:
             "stop": self._stop,
             "detach": self._detach,
             "delete": self._delete,
-            "connectors": self._connectors,
-            "connector-add": self._connector_add,
-            "connector-remove": self._connector_remove,
+            **ConnectorOrders(host).by_name(),
             "harnesses": self._harnesses,
             "doctor": self._doctor,
         }
@@ -312,7 +309,7 @@ class Operations:
             kept, kept_effort = self._host.conversations.choice_of(row.record) if row else (None, "")
             if not (harness or connector or model):
                 if kept is None:
-                    raise AgentRuntimeError("The model this session used is not set up any more.", code="CHOICE_GONE")
+                    raise AgentRuntimeError(missing(row.record.choice if row else None), code="CHOICE_GONE")
                 return kept, effort or kept_effort
             connector = connector or (kept.connector if kept else None)
         fitting = [
@@ -338,88 +335,7 @@ class Operations:
             code="CHOICE_UNKNOWN",
         )
 
-    # ---------------------------------------------------------------- connectors
-
-    async def _connectors(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
-        for connector in self._host.connectors:
-            secret = connector.secret
-            await send(
-                {
-                    "row": {
-                        "name": connector.name,
-                        "vendor": connector.vendor,
-                        "base_url": connector.base_url,
-                        "key": None
-                        if secret is None
-                        else secret.kind
-                        if secret.kind == "keyring"
-                        else f"env {secret.name}",
-                        "models": list(connector.models),
-                    }
-                }
-            )
-        missing = available()
-        await send(
-            {
-                "row": {
-                    "name": "builtin",
-                    "vendor": "builtin",
-                    "base_url": "",
-                    "key": None,
-                    "models": [choice.model for choice in self._host.choices() if choice.vendor == "builtin"],
-                    "note": missing or "",
-                }
-            }
-        )
-        return COMPLETED
-
-    async def _connector_add(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
-        secret = arguments.get("secret")
-        try:
-            connector = Connector(
-                name=str(arguments["name"]),
-                vendor=arguments.get("vendor", "openai-compatible"),
-                base_url=str(arguments.get("base_url", "")),
-                secret=SecretRef.model_validate(secret) if secret else None,
-                models=tuple(arguments.get("models", ())),
-            )
-        except ValidationError as fault:
-            first = fault.errors()[0]
-            raise ConnectorError(
-                f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}", code="CONNECTOR_CONFIGURATION"
-            ) from None
-        kept = connector.secret
-        if kept is not None and kept.kind == "keyring" and kept.name != connector.name:
-            # Else an order could have the key of one connector sent to the address of another.
-            raise ConnectorError(
-                "A key in the key store belongs to the connector of its name.", code="CONNECTOR_KEY_BOUND"
-            )
-        added = await self.add_connector(connector, checking_only=bool(arguments.get("check")))
-        await send({"row": {"name": added.name, "base_url": added.base_url, "models": list(added.models)}})
-        return COMPLETED
-
-    async def add_connector(self, connector: Connector, *, checking_only: bool = False) -> Connector:
-        """Keep a new connector, with the models its server lists where none were named."""
-        self._host.connectors.check_name(connector.name)
-        if checking_only:
-            return connector
-        if not connector.models and connector.vendor != "builtin":
-            models = await self._host.list_models(connector)
-            connector = connector.model_copy(update={"models": models})
-        await self._host.connectors.add(connector)
-        return connector
-
-    async def _connector_remove(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
-        name = str(arguments["name"])
-        await self.remove_connector(name)
-        await send({"row": {"name": name, "removed": True}})
-        return COMPLETED
-
-    async def remove_connector(self, name: str) -> None:
-        """Take a connector away, and its key out of the key store."""
-        connector = await self._host.connectors.remove(name)
-        if connector.secret is not None:
-            await self._host.credentials.delete(connector.secret)
+    # ----------------------------------------------------------------- harnesses
 
     async def _harnesses(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         seen: set[tuple[str, str]] = set()
@@ -490,6 +406,7 @@ _USAGE_CODES = {
     "CONNECTOR_CONFIGURATION",
     "CONNECTOR_URL_REFUSED",
     "CONNECTOR_KEY_BOUND",
+    "MODEL_UNKNOWN",
     "AGENT_REQUEST_CONFLICT",
     "AGENT_DRIVER_CONFIGURATION",
 }

@@ -162,6 +162,9 @@ def rows(as_json: bool, line: Callable[[dict[str, Any]], str]) -> Show:
     def show(answer: dict[str, Any]) -> None:
         if "error" in answer:
             show_error(answer["error"], as_json)
+        elif "note" in answer:
+            # Beside the answer: what reads the rows is not to stumble over it.
+            print(f"remuda: {plain(answer['note'])}", file=sys.stderr)
         elif "row" in answer:
             if as_json:
                 print_json(answer["row"])

@@ -450,7 +450,7 @@ def test_connectors_come_and_go(home: Path, server: ChatServer) -> None:
 
     with running_host_of(place, server):
         assert [row["name"] for row in rows(place, "connectors", "list")] == ["mine", "builtin"]
-        assert rows(place, "connectors", "remove", "mine") == [{"name": "mine", "removed": True}]
+        assert rows(place, "connectors", "remove", "mine", "--yes") == [{"name": "mine", "removed": True}]
     gone = place.run("run", "and now?", "--session", session, "--json")
     assert (gone.returncode, lines(gone.stdout)[-1]["code"]) == (1, "CHOICE_GONE")
     assert [row["session"] for row in rows(place, "sessions") if row["session"] == session] == [session]
@@ -488,7 +488,7 @@ def test_a_key_in_the_key_store_serves_any_later_process_and_goes_with_its_conne
     assert place.run(*words, stdin=DEFAULT_KEY + "\n").returncode == 0
     assert place.run("run", QUESTION).stdout == DEFAULT_REPLY + "\n"
     assert kept_keys() == before + 1
-    assert place.run("connectors", "remove", "mine").returncode == 0
+    assert place.run("connectors", "remove", "mine", "--yes").returncode == 0
     assert kept_keys() == before
     # A connector that is refused after its key was read leaves no key behind.
     assert place.run(*words, stdin="sk-wrong-key-of-nobody\n").returncode == 1

@@ -18,9 +18,10 @@ from desktop.connector_entry import enter_connector
 from desktop.control import ControlServer, HostSilentError, Send, ask
 from desktop.dialogs import ConnectorEntry
 from desktop.secret import Secret
-from runtime_host.connectors.base import Connector, SecretRef
+from runtime_host.connectors.base import Connector
 from runtime_host.drivers.native import driver
 from runtime_host.errors import AgentRuntimeError
+from runtime_host.models.facts import ModelFacts
 from tests.loopback.chat_server import ChatServer
 from tests.puppet import until
 from tests.unit.desktop.seat import Seat, new_send
@@ -230,12 +231,8 @@ async def test_a_connector_that_nobody_waits_for_any_more_leaves_no_key(host: Ho
             return ConnectorEntry("mine", "https://api.example.com/v1", Secret("sk-0123456789abcdef"))
 
     class Keys:
-        async def store(self, name: str, key: Secret, *, base_url: str) -> SecretRef:
+        async def exchange(self, name: str, key: Secret, *, base_url: str) -> None:
             kept.append(name)
-            return SecretRef(kind="keyring", name=name, base_url=base_url)
-
-        async def delete(self, reference: SecretRef) -> None:
-            kept.remove(reference.name)
 
         async def aclose(self) -> None:
             return
@@ -243,20 +240,22 @@ async def test_a_connector_that_nobody_waits_for_any_more_leaves_no_key(host: Ho
     async def trusted() -> Dialogs:
         return Dialogs()
 
-    async def never(connector: Connector) -> tuple[str, ...]:
+    async def never(connector: Connector, key: Secret | None) -> tuple[ModelFacts, ...]:
         asking.set()
         await asyncio.Event().wait()
         return ()
 
     host.trusted = trusted  # type: ignore[method-assign, assignment]
-    host.list_models = never  # type: ignore[method-assign]
-    host.credentials = Keys()  # type: ignore[assignment]
+    host.setup.models_of = never  # type: ignore[method-assign, assignment]
+    host.setup._credentials = Keys()  # type: ignore[assignment]
     entering = asyncio.ensure_future(enter_connector(host))
     await asyncio.wait_for(asking.wait(), 10)
-    assert kept == ["mine"]
+    # It goes into the key store once the server took it.
+    assert kept == []
     entering.cancel()
     await asyncio.gather(entering, return_exceptions=True)
     assert kept == []
+    assert [connector.name for connector in host.connectors] == ["loopback"]
 
 
 async def test_the_picture_is_put_off_for_all_that_wait(host: Host) -> None:
