@@ -12,7 +12,17 @@ import sys
 from contextlib import AsyncExitStack
 from typing import Any, Literal
 
-from desktop import failed_start, guard, host_tools, logs, notifications, process, sanitize
+from desktop import (
+    failed_start,
+    guard,
+    host_tools,
+    logs,
+    notifications,
+    process,
+    profiles,
+    sanitize,
+    stored,
+)
 from desktop.agent_stores import AgentStores
 from desktop.agents import Agents
 from desktop.appearance import Appearance
@@ -61,8 +71,11 @@ class Host:
     def __init__(self, paths: ProfilePaths) -> None:
         self.paths = paths
         self.ended = asyncio.Event()
+        self.removing = False
+        """Everything of this profile was removed from what it knows, and its files go once it has ended."""
         self._stack = AsyncExitStack()
         self._recovery: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         self.window: Window | None = None
         self._choosing_picture = asyncio.Lock()
         self._pictures_asked = 0
@@ -79,10 +92,14 @@ class Host:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._recovery is not None:
-            self._recovery.cancel()
-            await asyncio.gather(self._recovery, return_exceptions=True)
+        for task in (self._recovery, self._sweeping):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         await self._stack.aclose()
+        if self.removing:
+            # Nothing of it is open any more, and the lock is still held by who started this host.
+            await stored.remove_files(self.paths)
 
     async def _wire(self) -> None:
         paths, stack = self.paths, self._stack
@@ -163,6 +180,11 @@ class Host:
         self.desk = WindowDesk(self)
         log.info("host of profile %s started", paths.name)
 
+    @property
+    def profile_name(self) -> str:
+        """What the person calls this profile."""
+        return profiles.display_name(self.paths)
+
     def choices(self) -> ChoiceBook:
         """What messages can go to now; made anew when a connector came or went."""
         connectors = tuple(self.connectors)
@@ -181,6 +203,8 @@ class Host:
         await asyncio.shield(self._recovery)
 
     async def _recover(self) -> None:
+        # Beside everything else: it may have to wait for the key store.
+        self._sweeping = asyncio.get_running_loop().create_task(profiles.finish_interrupted(self.paths.data))
         try:
             await self.conversations.recover()
         except AgentRuntimeError as fault:

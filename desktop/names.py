@@ -37,7 +37,8 @@ def checked(what: str, name: str, taken: Iterable[str] = ()) -> str:
     Raises:
         NameRefusedError: it breaks a rule; the sentence says which.
     """
-    name = unicodedata.normalize("NFC", name.strip(" "))
+    blanks = (" " if unicodedata.category(character) == "Zs" else character for character in name)
+    name = unicodedata.normalize("NFC", "".join(blanks).strip(" "))
     if not name:
         raise NameRefusedError(f"Give {what} a name.")
     if any(unicodedata.category(character) in _UNSEEN for character in name):

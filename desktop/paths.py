@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 GONE = ".gone-"
 """What the name of a folder begins with that is being deleted."""
+PROFILE_ID = re.compile(r"[^\W_][\w -]{0,63}")
+"""What the name of a profile's folder looks like."""
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 SUN_PATH_BYTES = 108
@@ -55,6 +57,29 @@ def private_dir(path: Path) -> Path:
     if stat.S_IMODE(status.st_mode) & 0o077:
         os.chmod(path, 0o700)
     return path
+
+
+def write_private(path: Path, text: str) -> None:
+    """Put `text` in the place of what `path` holds, 0600, at once: it holds the old or the new, whatever happens."""
+    new = path.with_name(f".{path.name}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(new, flags, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, 0o600)
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+    os.replace(new, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names added to or removed from `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_DIRECTORY", 0))
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class ProfilePaths(NamedTuple):
@@ -136,8 +161,8 @@ def profile(data: Path, name: str = "personal") -> ProfilePaths:
     Raises:
         ValueError: a name that is no single plain folder name.
     """
-    if not name or name.startswith(".") or not all(c.isalnum() or c in "-_ " for c in name) or len(name) > 64:
-        raise ValueError(f"a profile's name is letters, digits, spaces, - and _, at most 64: {name!r}")
+    if not PROFILE_ID.fullmatch(name):
+        raise ValueError(f"a profile's id is letters, digits, spaces, - and _, at most 64: {name!r}")
     paths = ProfilePaths(data, name)
     private_dir(data)
     private_dir(paths.root)

@@ -24,3 +24,8 @@ def self_command(role: Role) -> list[str]:
     if role == "renderer":
         return [sys.executable, "-I", "-m", "ui"]
     return [sys.executable, "-I", "-m", "desktop", f"--role={role}"]
+
+
+def app_command() -> list[str]:
+    """Command line that starts this program as the app."""
+    return [sys.executable] if FROZEN else [sys.executable, "-I", "-m", "desktop"]
