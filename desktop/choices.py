@@ -1,21 +1,31 @@
 """What the picker offers: every harness, connector and model that a message can go to.
 
-Pure. Owns the ids by which the renderer names a choice and the words that describe one.
-Invariant: the renderer sends an id of a list the host made; harness, connector and model
-are looked up here and never taken from it.
+Pure. Owns the ids by which the renderer names a choice, the words that describe one, and the search among
+them. Must not know channels. Invariants: the renderer sends an id of a list the host made; harness, connector
+and model are looked up here and never taken from it; what nobody said of a model is not in its words; many
+thousands of models cost a search, not a list.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from runtime_host.connectors.base import BUILTIN_CONNECTOR, Connector
 from runtime_host.connectors.base_url import is_loopback
 from runtime_host.definitions import ExecutionBinding, ReasoningConfig
+from runtime_host.models.facts import SAYINGS, Declared, ModelFacts, facts_for
+
+Badge = Literal["", "assumed", "declared"]
 
 NATIVE = "native.agent"
 HARNESS_NAMES = {NATIVE: "Remuda"}
+
+
+def choice_id_of(driver: str, connector: str, model: str) -> str:
+    """The id of a choice: the same at every start; tells nothing."""
+    key = "\x00".join((driver, connector, model))
+    return "h" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 class Choice(NamedTuple):
@@ -24,6 +34,7 @@ class Choice(NamedTuple):
     Attributes:
         here: the model runs on this computer.
         keyed: a key of the person goes with each message.
+        facts: what is known of the model, and who says so.
     """
 
     driver: str
@@ -35,12 +46,12 @@ class Choice(NamedTuple):
     efforts: tuple[str, ...] = ()
     available: bool = True
     unavailable_because: str = ""
+    facts: ModelFacts | None = None
 
     @property
     def choice_id(self) -> str:
         """The same for the same choice, at every start; tells nothing."""
-        key = "\x00".join((self.driver, self.connector, self.model))
-        return "h" + hashlib.sha256(key.encode()).hexdigest()[:24]
+        return choice_id_of(self.driver, self.connector, self.model)
 
     @property
     def harness_name(self) -> str:
@@ -69,10 +80,39 @@ class Choice(NamedTuple):
             )
         return ""
 
-    def sentence(self, effort: str = "") -> str:
+    @property
+    def context(self) -> str:
+        """How much the model reads at once, in words; empty where that is not known."""
+        tokens = self.facts.context_tokens if self.facts is not None else None
+        return f"{tokens:,} tokens" if tokens is not None else ""
+
+    @property
+    def price(self) -> str:
+        """What it costs, in words; empty where that is not known."""
+        return price_words(self.facts) if self.facts is not None else ""
+
+    @property
+    def badge(self) -> Badge:
+        """Whose word the facts are, if not the provider's or its own pages'."""
+        facts = self.facts
+        if facts is None or not any(getattr(facts, name) not in (None, "") for name in SAYINGS):
+            return ""
+        return facts.origin if facts.origin in ("assumed", "declared") else ""
+
+    @property
+    def images(self) -> bool:
+        """False only where it is known that it takes none."""
+        return self.facts is None or self.facts.images is not False
+
+    @property
+    def label(self) -> str:
+        """Model and connector, for lists of both."""
+        return "Tiny model on this computer" if self.vendor == "builtin" else f"{self.model} at {self.connector}"
+
+    def sentence(self, effort: str = "", touches: str = "touches nothing") -> str:
         """The header's quiet line: harness, model, effort, what it may touch."""
         model = "tiny model on this computer" if self.vendor == "builtin" else f"{self.model} at {self.connector}"
-        return " · ".join(part for part in (self.harness_name, model, effort, "touches nothing") if part)
+        return " · ".join(part for part in (self.harness_name, model, effort, touches) if part)
 
     def execution(self, effort: str = "") -> ExecutionBinding:
         """The binding a session is opened with."""
@@ -84,7 +124,30 @@ class Choice(NamedTuple):
         return {"driver": self.driver, "connector": self.connector, "model": self.model, "effort": effort}
 
 
-def native_choice(connector: Connector, model: str) -> Choice:
+def price_words(facts: ModelFacts) -> str:
+    """Prices with their unit; those that are not known are not there."""
+    prices = (
+        (facts.price_input_usd, "in"),
+        (facts.price_cached_usd, "cached"),
+        (facts.price_output_usd, "out"),
+    )
+    known = [(usd, word) for usd, word in prices if usd is not None]
+    if not known:
+        return ""
+    if all(usd == 0 for usd, _ in known):
+        return "free"
+    return ", ".join(f"{_dollars(usd)} {word}" for usd, word in known) + " per million tokens"
+
+
+def _dollars(usd: float) -> str:
+    """`$3`, `$0.15`, `$0.075`, `$1,250.50`."""
+    for digits in (0, 2, 4, 6):
+        if round(usd, digits) == usd or digits == 6:
+            return f"${usd:,.{digits}f}"
+    return ""
+
+
+def native_choice(connector: Connector, model: str, facts: ModelFacts | None = None) -> Choice:
     """The native harness with a model of a connector."""
     return Choice(
         NATIVE,
@@ -93,6 +156,8 @@ def native_choice(connector: Connector, model: str) -> Choice:
         connector.vendor,
         here=is_loopback(urlsplit(connector.base_url).hostname or ""),
         keyed=connector.secret is not None,
+        efforts=(facts.efforts or ()) if facts is not None else (),
+        facts=facts,
     )
 
 
@@ -102,46 +167,127 @@ def missing(record: dict[str, Any] | None) -> str:
     return f"{used} is not set up here any more. Choose another model, or add its connector again."
 
 
+class _Said(NamedTuple):
+    """Of a connector what `facts_for` reads, with what its server said of one model only."""
+
+    vendor: str
+    base_url: str
+    facts: tuple[ModelFacts, ...]
+
+
+class _Shelf:
+    """The models of one connector. A choice is made when it is asked for, the words to search in at the first search."""
+
+    def __init__(self, connector: Connector, declared: Declared | None, unavailable_because: str = "") -> None:
+        self.connector = connector
+        first = (connector.default_model,) if connector.default_model in connector.models else ()
+        self.models = tuple(dict.fromkeys((*first, *connector.models)))
+        self._known = frozenset(self.models)
+        self._declared = declared
+        self._unavailable_because = unavailable_because
+        self._said = {facts.model: facts for facts in connector.facts}
+        self._choices: dict[str, Choice] = {}
+        self._words: list[str] | None = None
+
+    def choice(self, model: str) -> Choice:
+        made = self._choices.get(model)
+        if made is None:
+            said = self._said.get(model)
+            served = _Said(self.connector.vendor, self.connector.base_url, (said,) if said is not None else ())
+            made = native_choice(self.connector, model, facts_for(served, model, self._declared))
+            if self.connector.vendor == "builtin":
+                made = made._replace(
+                    here=True,
+                    available=not self._unavailable_because,
+                    unavailable_because=self._unavailable_because,
+                )
+            self._choices[model] = made
+        return made
+
+    def has(self, model: str) -> bool:
+        return model in self._known
+
+    def matches(self, words: list[str]) -> list[str]:
+        """The models in which every one of the case-folded `words` is found."""
+        if self._words is None:
+            around = f"\n{self.connector.name}\n{self.connector.vendor}"
+            self._words = [f"{model}\n{self._called(model)}{around}".casefold() for model in self.models]
+        return [
+            model for model, said in zip(self.models, self._words, strict=True) if all(word in said for word in words)
+        ]
+
+    def _called(self, model: str) -> str:
+        said = self._said.get(model)
+        return said.display_name if said is not None else ""
+
+
 class ChoiceBook:
     """All choices there are now, by id and in the order they are offered."""
 
-    def __init__(self, connectors: Iterable[Connector], builtin_missing: str | None) -> None:
-        """`builtin_missing` says why the built-in model cannot be used; None when it can."""
-        self._choices: dict[str, Choice] = {}
-        self._kept: dict[tuple[str, str, str], Choice] = {}
-        for connector in connectors:
-            for model in connector.models:
-                self._add(native_choice(connector, model))
-        for model in BUILTIN_CONNECTOR.models:
-            self._add(
-                Choice(
-                    NATIVE,
-                    BUILTIN_CONNECTOR.name,
-                    model,
-                    BUILTIN_CONNECTOR.vendor,
-                    here=True,
-                    available=builtin_missing is None,
-                    unavailable_because=builtin_missing or "",
-                )
-            )
+    def __init__(
+        self,
+        connectors: Iterable[Connector],
+        builtin_missing: str | None,
+        *,
+        declared: Declared | None = None,
+        default: dict[str, Any] | None = None,
+    ) -> None:
+        """Make no list yet.
 
-    def _add(self, choice: Choice) -> None:
-        self._choices[choice.choice_id] = choice
-        self._kept[choice.driver, choice.connector, choice.model] = choice
+        Args:
+            connectors: in the order they are offered.
+            builtin_missing: why the built-in model cannot be used; None when it can.
+            declared: what the person says of models.
+            default: the record of what new conversations start with, if the person chose it.
+        """
+        shelves = [_Shelf(connector, declared) for connector in connectors]
+        shelves.append(_Shelf(BUILTIN_CONNECTOR, declared, builtin_missing or ""))
+        self._shelves = {shelf.connector.name: shelf for shelf in shelves}
+        self._default = default
+        self._ids: dict[str, tuple[str, str]] | None = None
 
     def __iter__(self) -> Iterator[Choice]:
-        return iter(self._choices.values())
+        for shelf in self._shelves.values():
+            for model in shelf.models:
+                yield shelf.choice(model)
 
     def get(self, choice_id: str) -> Choice | None:
-        return self._choices.get(choice_id)
+        if self._ids is None:
+            self._ids = {
+                choice_id_of(NATIVE, name, model): (name, model)
+                for name, shelf in self._shelves.items()
+                for model in shelf.models
+            }
+        found = self._ids.get(choice_id)
+        return self._shelves[found[0]].choice(found[1]) if found is not None else None
 
     def find(self, record: dict[str, Any] | None) -> Choice | None:
         """The choice that a conversation kept, if it is still offered."""
-        if record is None:
+        if record is None or record.get("driver") != NATIVE:
             return None
-        driver, connector, model = (str(record.get(name)) for name in ("driver", "connector", "model"))
-        return self._kept.get((driver, connector, model))
+        shelf = self._shelves.get(str(record.get("connector")))
+        model = str(record.get("model"))
+        return shelf.choice(model) if shelf is not None and shelf.has(model) else None
+
+    def search(self, text: str, connector: str | None, most: int) -> tuple[int, list[Choice]]:
+        """(how many hold every word of `text`, the first `most` of them, those that begin with it ahead)."""
+        shelves = [shelf for name, shelf in self._shelves.items() if connector is None or name == connector]
+        words = text.casefold().split()
+        if not words:
+            found = [(shelf, model) for shelf in shelves for model in shelf.models[:most]]
+            total = sum(len(shelf.models) for shelf in shelves)
+            return total, [shelf.choice(model) for shelf, model in found[:most]]
+        hits = [(shelf, model) for shelf in shelves for model in shelf.matches(words)]
+        if len(words) == 1:
+            hits.sort(key=lambda hit: not hit[1].casefold().startswith(words[0]))
+        return len(hits), [shelf.choice(model) for shelf, model in hits[:most]]
 
     def default(self) -> Choice | None:
-        """What a new conversation starts with: the newest connector's first model, else the built-in one."""
-        return next((choice for choice in self._choices.values() if choice.available), None)
+        """What a new conversation starts with: what the person chose for that, else the newest connector's first."""
+        chosen = self.find(self._default)
+        if chosen is not None and chosen.available:
+            return chosen
+        for shelf in self._shelves.values():
+            if shelf.models and (first := shelf.choice(shelf.models[0])).available:
+                return first
+        return None
