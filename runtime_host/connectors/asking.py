@@ -17,7 +17,6 @@ from runtime_host.connectors.base import Access
 from runtime_host.connectors.transport import (
     EncodedBodyError,
     OutOfScopeError,
-    ProxyFaultError,
     Timeouts,
     open_connections,
     scoped_client,
@@ -53,13 +52,10 @@ class Asker:
 
         Raises:
             ModelFault: refused, lost, too long in coming or too large.
-            ProxyFaultError: it did not get through the proxy.
         """
         try:
             async with asyncio.timeout(within_s):
                 return await self._ask(path, query, body)
-        except ProxyFaultError:
-            raise
         except ModelFault as raised:
             fault = raised
         except TimeoutError:

@@ -6,11 +6,10 @@ Pure. Must not know HTTP or SDKs. Invariant: nothing that a server or proxy wrot
 from typing import Final, NamedTuple
 
 from runtime_host.connectors.base import Access, Connector, ConnectorTest
-from runtime_host.connectors.transport import ProxyFaultError, ProxyReason
+from runtime_host.connectors.transport import ProxyReason
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop.model_apis.pieces import FaultKind, ModelFault, TlsReason
 
-ProxyCode: Final = {reason: f"PROVIDER_PROXY_{reason.name}" for reason in ProxyReason}
 LISTS_NO_MODELS: Final = "PROVIDER_LISTS_NO_MODELS"
 
 
@@ -28,9 +27,7 @@ class _About(NamedTuple):
         return self.connector.name
 
 
-def explained(
-    fault: ModelFault | ProxyFaultError, access: Access, *, model: str = "", listing: bool = False
-) -> ConnectorTest:
+def explained(fault: ModelFault, access: Access, *, model: str = "", listing: bool = False) -> ConnectorTest:
     """What `fault` means.
 
     Args:
@@ -39,12 +36,11 @@ def explained(
         model: who should have answered.
         listing: the server was asked for its models.
     """
-    if isinstance(fault, ProxyFaultError):
-        return _proxy(fault)
     about = _About(access.connector, model, listing)
-    if fault.kind is FaultKind.TLS:
+    if fault.kind in (FaultKind.PROXY, FaultKind.TLS):
         through = access.network.proxy_for(access.base_url)
-        return _tls(fault, None if through is None else through.url)
+        proxy = "" if through is None else through.url
+        return _proxy(fault, proxy) if fault.kind is FaultKind.PROXY else _tls(fault, proxy)
     if listing and fault.kind in (FaultKind.NOT_FOUND, FaultKind.MALFORMED, FaultKind.MODEL_UNKNOWN):
         return ConnectorTest(
             "failed",
@@ -74,23 +70,25 @@ _ADDRESS_HINT: Final = {
 }
 
 
-def _proxy(fault: ProxyFaultError) -> ConnectorTest:
-    status = f" ({fault.status})" if fault.status else ""
-    way = "See which way is taken, or set it: remuda network"
+def _proxy(fault: ModelFault, proxy: str) -> ConnectorTest:
+    reason = ProxyReason(fault.proxy or ProxyReason.BROKEN)
     sentence = {
-        ProxyReason.UNREACHABLE: f"The proxy {fault.proxy} cannot be reached. Check its address and that it runs.",
-        ProxyReason.SILENT: f"The proxy {fault.proxy} did not answer in time.",
-        ProxyReason.TLS: f"The certificate of the proxy {fault.proxy} is not one this computer trusts.",
-        ProxyReason.LOGIN: f"The proxy {fault.proxy} wants another login{status}. Check its user name and password.",
-        ProxyReason.REFUSED: f"The proxy {fault.proxy} does not lead to this address{status}. Ask whoever runs it.",
-        ProxyReason.NO_WAY: f"The proxy {fault.proxy} could not reach the server{status}. "
-        "Check the address of the connector.",
-        ProxyReason.BROKEN: f"What answers at {fault.proxy} broke off; it may be no proxy. Check its address.",
-    }[fault.reason]
-    return ConnectorTest("proxy", ProxyCode[fault.reason], f"{sentence} The server saw nothing of the request. {way}")
+        ProxyReason.UNREACHABLE: f"The proxy {proxy} cannot be reached. Check its address and that it runs.",
+        ProxyReason.SILENT: f"The proxy {proxy} did not answer in time.",
+        ProxyReason.TLS: f"The certificate of the proxy {proxy} is not one this computer trusts.",
+        ProxyReason.LOGIN: f"The proxy {proxy} wants another login. Check its user name and password.",
+        ProxyReason.REFUSED: f"The proxy {proxy} does not lead to this address. Ask whoever runs it.",
+        ProxyReason.NO_WAY: f"The proxy {proxy} could not reach the server. Check the address of the connector.",
+        ProxyReason.BROKEN: f"What answers at {proxy} broke off; it may be no proxy. Check its address.",
+    }[reason]
+    return ConnectorTest(
+        "proxy",
+        f"{FaultKind.PROXY.value}_{reason.name}",
+        f"{sentence} The server saw nothing of the request. See which way is taken, or set it: remuda network",
+    )
 
 
-def _tls(fault: ModelFault, through: str | None) -> ConnectorTest:
+def _tls(fault: ModelFault, through: str) -> ConnectorTest:
     what = {
         TlsReason.EXPIRED: "The certificate of the server has expired, or the clock of this computer is wrong.",
         TlsReason.WRONG_HOST: "The certificate of the server is for another name. Check the address.",

@@ -15,7 +15,6 @@ from runtime_host.connectors.asking import Asker, asking
 from runtime_host.connectors.base import Access, Api, ConnectorRegistry
 from runtime_host.connectors.base_url import is_loopback
 from runtime_host.connectors.explained import explained
-from runtime_host.connectors.transport import ProxyFaultError
 from runtime_host.errors import ConnectorError
 from runtime_host.loop.model_apis.pieces import FaultKind, ModelFault
 from runtime_host.loop.model_apis.reading import listed, member, parsed
@@ -71,7 +70,7 @@ async def list_models(registry: ConnectorRegistry, name: str) -> tuple[ModelFact
     async with registry.use(name) as access:
         try:
             return await models_of(access, registry.redactor)
-        except (ModelFault, ProxyFaultError) as fault:
+        except ModelFault as fault:
             told = explained(fault, access, listing=True)
     raise ConnectorError(told.sentence, code=told.code, retryable=told.status in ("unreachable", "limited", "proxy"))
 
@@ -81,7 +80,6 @@ async def models_of(access: Access, redactor: Redactor, *, with_key: bool = True
 
     Raises:
         ModelFault: refused, lost, or no list.
-        ProxyFaultError: it did not get through the proxy.
         ConnectorError: certificates or proxy that are set cannot be used.
     """
     entries: list[Any] = []
@@ -277,5 +275,5 @@ async def _beside(server: Asker, path: str, body: dict[str, Any] | None = None) 
     """What is answered there; None for no answer, which takes nothing away."""
     try:
         return parsed(await server.ask(path, body=body, within_s=DETAIL_S))
-    except (ModelFault, ProxyFaultError):
+    except ModelFault:
         return None

@@ -11,7 +11,7 @@ from typing import Final
 from runtime_host.connectors.base import Access, Api, ConnectorRegistry, ConnectorTest
 from runtime_host.connectors.explained import LISTS_NO_MODELS, explained, explained_error
 from runtime_host.connectors.model_list import models_of
-from runtime_host.connectors.transport import ProxyFaultError, Timeouts
+from runtime_host.connectors.transport import Timeouts
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop.model_apis.pieces import ChatRequest, Message, ModelApi, ModelFault
 from runtime_host.loop.own_thread import in_own_thread
@@ -48,7 +48,7 @@ async def test_connector(registry: ConnectorRegistry, name: str, model: str = ""
 async def _tried(access: Access, redactor: Redactor, model: str) -> ConnectorTest:
     try:
         listed = await models_of(access, redactor)
-    except (ModelFault, ProxyFaultError) as fault:
+    except ModelFault as fault:
         told = explained(fault, access, listing=True)
         # Not every server lists models, and not every key may see them.
         if not model or (told.code != LISTS_NO_MODELS and told.status != "no-entitlement"):
@@ -58,7 +58,7 @@ async def _tried(access: Access, redactor: Redactor, model: str) -> ConnectorTes
     if model:
         try:
             await _a_word(access, model)
-        except (ModelFault, ProxyFaultError) as fault:
+        except ModelFault as fault:
             return explained(fault, access, model=model)._replace(models_seen=seen)
         return ConnectorTest("ok", OK, f"{access.connector.name} works: {model} answered.", seen)
     return await _listed(access, redactor, listed)
@@ -82,7 +82,7 @@ async def _listed(access: Access, redactor: Redactor, listed: tuple[ModelFacts, 
 async def _lists_to_anyone(access: Access, redactor: Redactor) -> bool:
     try:
         await models_of(access, redactor, with_key=False)
-    except (ModelFault, ProxyFaultError):
+    except ModelFault:
         return False
     return True
 
