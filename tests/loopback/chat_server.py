@@ -10,15 +10,17 @@ Behaviour ``by-model`` takes the name of the model as the behaviour, so that one
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import json
+import re
 import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 DEFAULT_REPLY = "The capital of France is Paris."
 DEFAULT_MODEL = "loopback-chat"
@@ -51,7 +53,8 @@ class ChatServer:
     """One listening server. ``async with ChatServer("ok") as server: server.base_url``.
 
     Attributes:
-        behaviour: a key of `BEHAVIOURS`; may be changed between requests.
+        behaviour: a key of `behaviours`; may be changed between requests.
+        script: behaviours of the next requests, one each, before `behaviour` holds again.
         key: the accepted key; None accepts any request.
         reply: the text of a good reply, sent word by word.
         reasoning: text sent as reasoning before the reply.
@@ -61,7 +64,10 @@ class ChatServer:
         open_replies: replies being written; a closed connection ends one.
     """
 
+    place: ClassVar[str] = "/v1/chat/completions"
+
     behaviour: str = "ok"
+    script: list[str] = field(default_factory=list)
     key: str | None = DEFAULT_KEY
     reply: str = DEFAULT_REPLY
     reasoning: str = ""
@@ -126,7 +132,7 @@ class ChatServer:
             writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
             return False
         self.requests.append(request)
-        answer = Answer(self, request, writer)
+        answer = self.answer_to(request, writer)
         self.open_replies += 1
         try:
             await self._answer(answer)
@@ -137,22 +143,41 @@ class ChatServer:
 
     async def _answer(self, answer: "Answer") -> None:
         request = answer.request
-        if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
+        if self.key is not None and self.key_in(request) != self.key:
             await answer.error(401, "invalid_api_key", "Incorrect API key provided.")
             return
         if (request.method, request.path) == ("GET", "/v1/models"):
-            names = list(BEHAVIOURS) if self.behaviour == "by-model" else [self.model]
+            names = list(self.behaviours) if self.behaviour == "by-model" else [self.model]
             await answer.json(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
             return
-        if (request.method, request.path) != ("POST", "/v1/chat/completions"):
+        if (request.method, request.path) != ("POST", self.place):
             await answer.error(404, None, "Not found: there is nothing here.")
             return
-        fault = _complaint(request)
+        fault = self.complaint(request)
         if fault is not None:
             await answer.error(400, "invalid_request_error", fault)
             return
         behaviour = request.json()["model"] if self.behaviour == "by-model" else self.behaviour
-        await BEHAVIOURS.get(behaviour, unknown_model)(answer)
+        if self.script:
+            behaviour = self.script.pop(0)
+        await self.behaviours.get(behaviour, unknown_model)(answer)
+
+    # What another kind of API has otherwise.
+
+    @property
+    def behaviours(self) -> dict[str, "Behaviour"]:
+        return BEHAVIOURS
+
+    def key_in(self, request: Recorded) -> str | None:
+        """The key that a request brings."""
+        return request.headers.get("authorization", "").removeprefix("Bearer ") or None
+
+    def complaint(self, request: Recorded) -> str | None:
+        """What a picky provider says against a request, or None."""
+        return _complaint(request)
+
+    def answer_to(self, request: Recorded, writer: asyncio.StreamWriter) -> "Answer":
+        return Answer(self, request, writer)
 
 
 @dataclass
@@ -195,6 +220,10 @@ class Answer:
             }
         )
 
+    def told(self) -> list[str]:
+        """What the results of tools in the request say, newest last."""
+        return [str(result["content"]) for result in self.results()]
+
     def results(self) -> list[dict[str, Any]]:
         """Results of tools in the request, newest last."""
         return [message for message in self.request.json()["messages"] if message["role"] == "tool"]
@@ -207,9 +236,43 @@ class Answer:
         for piece in (arguments[:middle], arguments[middle:]):
             await self.delta(tool_calls=[{"index": index, "function": {"arguments": piece}}])
 
+    async def two_calls(self, name: str) -> None:
+        """Ask for two calls, their pieces mixed."""
+        for index, call_id in enumerate(("call_a", "call_b")):
+            await self.delta(tool_calls=[{"index": index, "id": call_id, "function": {"name": name, "arguments": ""}}])
+        for piece_a, piece_b in (('{"city": ', '{"ci'), ('"Paris"}', 'ty": "Rome"}')):
+            await self.delta(
+                tool_calls=[
+                    {"index": 0, "function": {"arguments": piece_a}},
+                    {"index": 1, "function": {"arguments": piece_b}},
+                ]
+            )
+
+    async def begin(self) -> None:
+        """What comes ahead of any text."""
+        await self.delta(role="assistant", content="")
+
+    async def say(self, text: str) -> None:
+        """A piece of text, as it is."""
+        await self.delta(content=text)
+
     async def text(self, text: str) -> None:
         for word in _words(text):
-            await self.delta(content=word)
+            await self.say(word)
+
+    async def decline(self, text: str) -> None:
+        """Refuse, in the way of the API."""
+        await self.delta(refusal=text)
+        await self.finish()
+
+    async def fail(self, message: str, code: str = "server_error") -> None:
+        """Report a fault within the stream."""
+        await self.frame({"error": {"message": message, "type": code, "code": None}})
+        await self.end()
+
+    async def stop(self, reason: str = "stop") -> None:
+        """The end of the reply alone, without what may follow it."""
+        await self.delta(finish_reason=reason)
 
     async def finish(self, reason: str = "stop", *, usage: bool = True) -> None:
         await self.delta(finish_reason=reason)
@@ -261,7 +324,7 @@ def behaviour(name: str) -> Callable[[Behaviour], Behaviour]:
 async def ok(answer: Answer) -> None:
     server = answer.server
     answer.start_stream()
-    await answer.delta(role="assistant", content="")
+    await answer.begin()
     for word in _words(server.reasoning):
         await answer.delta(reasoning_content=word)
     async for words in _paced(server):
@@ -309,7 +372,7 @@ async def key_refused(answer: Answer) -> None:
 @behaviour("401-echo")
 async def key_refused_with_echo(answer: Answer) -> None:
     """Says the key back, in text and in a header."""
-    sent = answer.request.headers.get("authorization", "")
+    sent = f"Bearer {answer.server.key_in(answer.request)}"
     await answer.error(401, "invalid_api_key", f"Incorrect API key provided: {sent}.", {"X-Echo": sent})
 
 
@@ -371,6 +434,39 @@ async def overloaded(answer: Answer) -> None:
     await answer.error(529, "overloaded_error", "Overloaded.")
 
 
+def refuses(name: str, status: int, code: str | None, message: str, headers: dict[str, str] | None = None) -> None:
+    async def refuse(answer: Answer) -> None:
+        await answer.error(status, code, message, headers)
+
+    behaviour(name)(refuse)
+
+
+refuses("400-credit", 400, "invalid_request_error", "Your credit balance is too low to access the API.")
+refuses("408", 408, "request_timeout", "The request took too long.")
+refuses("409", 409, "conflict_error", "Another request is at it.")
+refuses("413", 413, "request_too_large", "The request is too large.")
+refuses("422", 422, "invalid_request_error", "A field is not valid.")
+refuses("429-bare", 429, "rate_limit_error", "Slow down.")
+refuses("429-date", 429, "rate_limit_error", "Slow down.", {"Retry-After": "Mon, 01 Jan 2001 00:00:00 GMT"})
+refuses("429-hour", 429, "rate_limit_error", "Slow down.", {"Retry-After": "3600"})
+refuses("502", 502, "bad_gateway", "Bad gateway.")
+refuses("503-hour", 503, "overloaded_error", "Come back later.", {"Retry-After": "3600"})
+refuses("504", 504, "timeout_error", "Gateway timeout.")
+
+
+@behaviour("error-frame-first")
+async def error_frame_first(answer: Answer) -> None:
+    """Status 200, and a fault before any text."""
+    answer.start_stream()
+    await answer.fail("Overloaded", "overloaded_error")
+
+
+@behaviour("error-frame-bad-request")
+async def error_frame_bad_request(answer: Answer) -> None:
+    answer.start_stream()
+    await answer.fail("Something about the request is not right.", "invalid_request_error")
+
+
 @behaviour("redirect")
 async def redirect(answer: Answer) -> None:
     answer._head(307, {"Location": answer.server.redirect_to, "Content-Length": "0"})
@@ -379,7 +475,7 @@ async def redirect(answer: Answer) -> None:
 @behaviour("cut-before-text")
 async def cut_before_text(answer: Answer) -> None:
     answer.start_stream()
-    await answer.delta(role="assistant", content="")
+    await answer.begin()
     await answer.cut()
 
 
@@ -414,7 +510,7 @@ async def done_without_finish(answer: Answer) -> None:
 async def finish_without_done(answer: Answer) -> None:
     answer.start_stream()
     await answer.text(answer.server.reply)
-    await answer.delta(finish_reason="stop")
+    await answer.stop()
     await answer.end()
 
 
@@ -422,7 +518,7 @@ async def finish_without_done(answer: Answer) -> None:
 async def cut_after_finish(answer: Answer) -> None:
     answer.start_stream()
     await answer.text(answer.server.reply)
-    await answer.delta(finish_reason="stop")
+    await answer.stop()
     await answer.cut()
 
 
@@ -464,15 +560,15 @@ async def malformed(answer: Answer) -> None:
     answer.start_stream()
     await answer.text("The capital of")
     await answer.frame(b'{"choices": [{"index": 0, "delta": {"content": "broken')
-    await answer.finish()
+    await answer.end()
 
 
 @behaviour("malformed-utf8")
 async def malformed_utf8(answer: Answer) -> None:
     answer.start_stream()
     await answer.text("The capital of")
-    await answer.frame(b'{"choices": [{"index": 0, "delta": {"content": "\xff\xfe"}}]}')
-    await answer.finish()
+    await answer.frame(b'{"type": "x", "choices": [{"index": 0, "delta": {"content": "\xff\xfe"}}]}')
+    await answer.end()
 
 
 @behaviour("odd-shapes")
@@ -511,9 +607,7 @@ async def gzip_body(answer: Answer) -> None:
 async def error_frame(answer: Answer) -> None:
     answer.start_stream()
     await answer.text("The capital of")
-    sent = answer.request.headers.get("authorization", "")
-    await answer.frame({"error": {"message": f"Internal fault for {sent}", "type": "server_error", "code": None}})
-    await answer.end()
+    await answer.fail(f"Internal fault for {answer.server.key_in(answer.request)}")
 
 
 @behaviour("named-error-frame")
@@ -539,14 +633,14 @@ async def tool_call(answer: Answer) -> None:
 
 
 def _first_tool(answer: Answer) -> str:
-    tools = answer.request.json().get("tools") or [{"function": {"name": "look"}}]
-    name: str = tools[0]["function"]["name"]
+    tools = answer.request.json().get("tools") or [{"name": "look"}]
+    name: str = tools[0].get("function", tools[0])["name"]
     return name
 
 
 async def _report(answer: Answer) -> None:
     """The final reply: what the newest results say."""
-    await answer.text("It says: " + " and ".join(str(result["content"]) for result in answer.results()))
+    await answer.text("It says: " + " and ".join(answer.told()))
     await answer.finish()
 
 
@@ -568,16 +662,7 @@ async def tool_parallel(answer: Answer) -> None:
     if answer.results():
         await _report(answer)
         return
-    name = _first_tool(answer)
-    for index, call_id in enumerate(("call_a", "call_b")):
-        await answer.delta(tool_calls=[{"index": index, "id": call_id, "function": {"name": name, "arguments": ""}}])
-    for piece_a, piece_b in (('{"city": ', '{"ci'), ('"Paris"}', 'ty": "Rome"}')):
-        await answer.delta(
-            tool_calls=[
-                {"index": 0, "function": {"arguments": piece_a}},
-                {"index": 1, "function": {"arguments": piece_b}},
-            ]
-        )
+    await answer.two_calls(_first_tool(answer))
     await answer.finish("tool_calls")
 
 
@@ -725,7 +810,8 @@ async def tool_then_500(answer: Answer) -> None:
 @behaviour("huge-event")
 async def huge_event(answer: Answer) -> None:
     answer.start_stream()
-    await answer.delta(content="x" * HUGE_CHARS)
+    await answer.begin()
+    await answer.say("x" * HUGE_CHARS)
     await answer.finish()
 
 
@@ -742,9 +828,10 @@ async def endless_event(answer: Answer) -> None:
 async def echo_in_text(answer: Answer) -> None:
     """Says the key back inside the reply, a few characters at a time."""
     answer.start_stream()
-    text = f"Your header was {answer.request.headers.get('authorization', '')}, I think."
+    text = f"Your header was Bearer {answer.server.key_in(answer.request)}, I think."
+    await answer.begin()
     for start in range(0, len(text), 3):
-        await answer.delta(content=text[start : start + 3])
+        await answer.say(text[start : start + 3])
     await answer.finish()
 
 
@@ -774,8 +861,7 @@ async def content_filter(answer: Answer) -> None:
 @behaviour("refusal")
 async def refusal(answer: Answer) -> None:
     answer.start_stream()
-    await answer.delta(refusal="I will not say.")
-    await answer.finish()
+    await answer.decline("I will not say.")
 
 
 @behaviour("odd-finish")
@@ -806,9 +892,36 @@ def _complaint(request: Recorded) -> str | None:
     if not roles or roles != expected or roles[-1] != "user":
         return f"Conversation roles must alternate user/assistant and end with user, not {roles}"
     for message in messages:
-        if set(message) != {"role", "content"} or not isinstance(message["content"], str):
-            return "A message has a role and a text."
+        if set(message) != {"role", "content"} or not _is_content(message["role"], message["content"]):
+            return "A message has a role and a text, or parts of which the user's may be images."
     return None
+
+
+def _is_content(role: str, content: Any) -> bool:
+    if isinstance(content, str):
+        return True
+    if role != "user" or not isinstance(content, list) or not content:
+        return False
+    for part in content:
+        if part.get("type") == "text" and set(part) == {"type", "text"} and part["text"]:
+            continue
+        if part.get("type") != "image_url" or set(part) != {"type", "image_url"}:
+            return False
+        if not is_data_url(part["image_url"].get("url")):
+            return False
+    return True
+
+
+def is_data_url(url: Any) -> bool:
+    """Whether it is a picture in a data URL, and really one of the type it says."""
+    found = re.fullmatch(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=]+)", str(url))
+    return found is not None and is_image(found[1], found[2])
+
+
+def is_image(media_type: str, data: str) -> bool:
+    """Whether base64 text is a picture of a type, by how it begins."""
+    begins = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8", "image/gif": b"GIF8", "image/webp": b"RIFF"}
+    return base64.b64decode(data, validate=True).startswith(begins.get(media_type, b"?"))
 
 
 def _without_tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
