@@ -319,7 +319,10 @@ class Bridge(QObject):
 
     def _open_settings(self) -> None:
         self.keepDraft()
+        there = self._store.page == "settings"
         self.setup.open(self._store.setup.place)
+        if there:
+            self.asked.emit("settings")
 
     def _again(self) -> None:
         run = self._store.run

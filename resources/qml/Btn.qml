@@ -9,6 +9,7 @@ T.Button {
     property bool primary: false
     property real most: 0
     property bool small: false
+    property bool trailing: false
     property color tint: primary ? theme.onAccent : theme.text
 
     implicitWidth: contentItem.implicitWidth + leftPadding + rightPadding
@@ -26,11 +27,13 @@ T.Button {
     Keys.onEnterPressed: click()
 
     contentItem: Row {
-        spacing: theme.s8
+        spacing: control.small ? theme.s4 : theme.s8
+        layoutDirection: control.trailing ? Qt.RightToLeft : Qt.LeftToRight
 
         Icon {
             anchors.verticalCenter: parent.verticalCenter
             visible: control.glyph.length > 0
+            side: control.small || control.trailing ? theme.iconSmall : theme.icon
             name: control.glyph
             tint: control.tint
         }

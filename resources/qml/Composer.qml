@@ -155,6 +155,8 @@ Item {
         visible: now.efforts.length > 0
         flat: true
         small: true
+        glyph: "down"
+        trailing: true
         tint: theme.quiet
         text: now.effort.length > 0 ? "Effort: " + now.effort : "Effort"
         Accessible.role: Accessible.ButtonMenu

@@ -14,7 +14,7 @@ Item {
     property bool card: false
     property bool drawn: true
     default property alias tools: tools.data
-    readonly property bool stacked: width < theme.picker
+    readonly property bool stacked: width < theme.picker && lines.length > 0
     readonly property real side: card ? theme.s16 : 0
 
     implicitHeight: (stacked && tools.width > 0 ? tools.y + tools.height : Math.max(words.y + words.height, tools.y + tools.height)) + theme.s16

@@ -10,7 +10,7 @@ Column {
         width: parent.width
         words: now.looking ? "Looking for model servers and programs."
              : !now.looked ? "Looks for Ollama, LM Studio, llama.cpp and vLLM on this computer, and for installed programs such as Claude Code and Codex. Nothing is looked for before you ask."
-             : now.foundCount > 0 ? "This is what is here."
+             : now.foundCount > 0 ? "Found on this computer. None of it is used before you choose it."
              : "Nothing was found. Start a model server such as Ollama (ollama serve), LM Studio or llama.cpp, then look again. A server on another computer is added with its address."
         Btn {
             glyph: "search"

@@ -46,6 +46,7 @@ Item {
             text: now.modelsOf.length > 0 ? now.modelsOf : "All connections"
             most: theme.menuLeast
             glyph: "down"
+            trailing: true
             Accessible.role: Accessible.ButtonMenu
             Accessible.name: "Models of: " + text
             onClicked: {

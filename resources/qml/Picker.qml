@@ -95,7 +95,8 @@ T.Popup {
                 id: agent
                 visible: now.conversation.length === 0 && now.agentCount > 1
                 flat: true
-                glyph: "agent"
+                glyph: "down"
+                trailing: true
                 most: parent.width - theme.s48
                 text: now.agentName.length > 0 ? "With " + now.agentName : "With which agent"
                 Accessible.role: Accessible.ButtonMenu

@@ -9,7 +9,7 @@ Item {
         { name: "models", label: "Models", file: "Models.qml" },
         { name: "agents", label: "Agents", file: "Agents.qml" },
         { name: "profiles", label: "Profiles", file: "Profiles.qml" },
-        { name: "stored", label: "What is stored", file: "Stored.qml" },
+        { name: "stored", label: "Stored", file: "Stored.qml" },
         { name: "appearance", label: "Appearance", file: "Appearance.qml" }
     ]
     readonly property int at: Math.max(0, places.findIndex((place) => place.name === now.place))
@@ -22,11 +22,21 @@ Item {
         take(Qt.TabFocusReason);
     }
 
+    onAtChanged: if (!tabs.itemAt(at).activeFocus) take(Qt.TabFocusReason)
     Keys.onEscapePressed: remuda.leave()
+
+    Connections {
+        target: remuda
+        function onAsked(name) {
+            if (name === "settings")
+                root.take(Qt.TabFocusReason);
+        }
+    }
 
     Flow {
         id: bar
-        x: Math.max(theme.s16 - theme.s12, (root.width - theme.measure) / 2 - theme.s12)
+        readonly property real side: root.width < theme.form ? theme.s8 : theme.s12
+        x: Math.max(theme.s16, (root.width - theme.measure) / 2) - side
         width: root.width - 2 * x
         Accessible.role: Accessible.PageTabList
         Accessible.name: "Settings"
@@ -40,6 +50,7 @@ Item {
                 required property var modelData
                 text: modelData.label
                 current: modelData.name === now.place
+                side: bar.side
                 onClicked: setup.open(modelData.name)
             }
         }

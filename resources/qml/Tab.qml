@@ -6,8 +6,9 @@ T.AbstractButton {
     id: tab
 
     property bool current: false
+    property real side: theme.s12
 
-    implicitWidth: words.implicitWidth + 2 * theme.s12
+    implicitWidth: words.implicitWidth + 2 * side
     implicitHeight: theme.control + theme.s4
     hoverEnabled: true
     focusPolicy: current || activeFocus ? Qt.StrongFocus : Qt.ClickFocus
@@ -40,8 +41,8 @@ T.AbstractButton {
         }
         Rectangle {
             anchors.bottom: parent.bottom
-            x: theme.s12
-            width: parent.width - 2 * theme.s12
+            x: tab.side
+            width: parent.width - 2 * tab.side
             height: theme.focusLine
             color: theme.accent
             visible: tab.current

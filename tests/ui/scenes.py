@@ -288,6 +288,7 @@ class Stage:
         self.window = screen.window(self.host.process.pid)
         self.revision = 0
         self.suffix = ""
+        self.place = "connections"
 
     def dress(self, titles: tuple[tuple[str, str, int, str, bool], ...] = TITLES) -> None:
         self.host.rows = rows_of(titles, NOW_MS)
@@ -542,34 +543,29 @@ def found(stage: Stage) -> None:
     stage.shot("found-nothing")
 
 
+PLACES = ("connections", "models", "agents", "profiles", "stored", "appearance")
+
+
 def turn_to(stage: Stage, place: str) -> None:
-    """Open the settings at a page, by keys."""
+    """Open the settings at a page, by keys: they open where they were left."""
     stage.dress()
     talk(stage)
     stage.select("c1", TITLES[1][0])
     stage.host.settle()
     stage.key("ctrl+comma")
-    for _ in range(place_of(place)):
-        stage.key("Right")
+    stage.key("ctrl+comma")
+    steps = PLACES.index(place) - PLACES.index(stage.place)
+    for _ in range(abs(steps)):
+        stage.key("Right" if steps > 0 else "Left")
+    stage.place = place
     stage.move(5, 5)
-
-
-def place_of(place: str) -> int:
-    return ("connections", "models", "agents", "profiles", "stored", "appearance").index(place)
-
-
-def leave(stage: Stage, place: str) -> None:
-    """Back to the first page, so that the next scene begins there."""
-    for _ in range(place_of(place)):
-        stage.key("Left")
-    stage.key("Escape")
 
 
 def setting(place: str) -> Play:
     def play(stage: Stage) -> None:
         turn_to(stage, place)
         stage.shot(f"settings-{place}")
-        leave(stage, place)
+        stage.key("Escape")
 
     return play
 
@@ -588,7 +584,7 @@ def connections_in_trouble(stage: Stage) -> None:
             certificates="Certificates of the system and of /etc/ssl/example-org.pem",
         ),
     )
-    for _ in range(8):
+    for _ in range(9):
         stage.key("Tab")
     stage.shot("settings-connections-trouble")
     stage.key("Return")
@@ -619,9 +615,6 @@ def models_of(stage: Stage) -> None:
     stage.shot("settings-models-menu")
     stage.key("Escape")
     stage.key("Escape")
-    turn_to(stage, "models")
-    stage.key("ctrl+comma")
-    stage.key("Escape")
 
 
 def stored_going_on(stage: Stage) -> None:
@@ -629,7 +622,7 @@ def stored_going_on(stage: Stage) -> None:
     stage.host.send(dto.Progress(id="p1", sentence="Writing “remuda-personal.zip”: Assistant", done=12, of=31))
     stage.shot("settings-export")
     stage.host.send(dto.Progress(id="p1", sentence="", ended=True))
-    leave(stage, "stored")
+    stage.key("Escape")
 
 
 LONG = "W" * 200
@@ -685,7 +678,8 @@ def settings_long(stage: Stage) -> None:
     stage.key("Right")
     stage.key("Right")
     stage.shot("settings-long-agents")
-    leave(stage, "agents")
+    stage.place = "agents"
+    stage.key("Escape")
 
 
 def picker_many(stage: Stage) -> None:
@@ -784,16 +778,16 @@ SCENES: dict[str, Play] = {
     "menu": menu,
 }
 
-PLACES = tuple(name for name in SCENES if name.startswith("settings-"))
+SETTINGS = tuple(name for name in SCENES if name.startswith("settings-"))
 
 LOOKS: dict[str, tuple[dict[str, object], tuple[int, int], tuple[str, ...]]] = {
     "": ({}, (1120, 760), tuple(SCENES)),
     "-dark": ({"dark": True}, (1120, 760), tuple(SCENES)),
     "-480": ({}, (480, 800), tuple(name for name in SCENES if name not in ("failed", "stopped", "many"))),
     "-700": ({"dark": True}, (700, 700), ("conversation", "failed", "picker", "right-to-left")),
-    "-2x": ({"scale": "2"}, (1560, 1180), ("first-run", "conversation", "picker", *PLACES)),
-    "-contrast": ({"high": True}, (1120, 760), ("conversation", "failed", "picker", *PLACES)),
-    "-zoom": ({"zoom": 200}, (1120, 900), ("conversation", "first-run", "found", "picker", *PLACES)),
+    "-2x": ({"scale": "2"}, (1560, 1180), ("first-run", "conversation", "picker", *SETTINGS)),
+    "-contrast": ({"high": True}, (1120, 760), ("conversation", "failed", "picker", *SETTINGS)),
+    "-zoom": ({"zoom": 200}, (1120, 900), ("conversation", "first-run", "found", "picker", *SETTINGS)),
 }  # fmt: skip
 
 
