@@ -218,18 +218,21 @@ class _Connections(httpx2.AsyncBaseTransport):
             return await self._direct.handle_async_request(request)
         if self._proxied is None:
             self._proxied = _straight(self._tls, proxy=_proxy(proxy, self._tls))
-        seen: set[str] = set()
+        seen: dict[str, Mapping[str, Any]] = {}
 
         async def note(step: str, about: Mapping[str, Any]) -> None:
-            seen.add(step)
+            seen[step] = about
 
         request.extensions = {**request.extensions, "trace": note}
         try:
             return await self._proxied.handle_async_request(request)
         except httpx2.TransportError as fault:
-            lost = _proxy_fault(fault, seen, proxy.url)
+            lost = _proxy_fault(fault, seen.keys(), proxy.url)
             if lost is None:
                 raise
+        if "socks.connect_tcp.complete" in seen:
+            # httpcore2 forgets a connection to a SOCKS proxy that came to nothing.
+            await seen["socks.connect_tcp.complete"]["return_value"].aclose()
         # Outside of the except block: the text of the original may be what the proxy wrote.
         raise lost
 
@@ -250,7 +253,7 @@ _THROUGH: Final = frozenset({"proxy.start_tls.started", "socks.start_tls.started
 """Steps that come after the proxy let a request through."""
 
 
-def _proxy_fault(fault: httpx2.TransportError, seen: set[str], proxy: str) -> ProxyFaultError | None:
+def _proxy_fault(fault: httpx2.TransportError, seen: Set[str], proxy: str) -> ProxyFaultError | None:
     """What a fault means if it came before the proxy let through; else None."""
     if isinstance(fault, httpx2.ProxyError):
         status = str(fault)[:3]

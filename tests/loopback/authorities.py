@@ -1,6 +1,7 @@
 """Certificate authorities of a test, and what they sign. Nothing outside of the test trusts them."""
 
 import ssl
+import subprocess
 from pathlib import Path
 
 import trustme
@@ -19,6 +20,13 @@ class Authority:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._authority.issue_cert(*names).configure_cert(context)
         return context
+
+    def subject_hash(self) -> str:
+        """The name under which OpenSSL looks for it in a folder of certificates."""
+        found = subprocess.run(
+            ["openssl", "x509", "-noout", "-hash", "-in", str(self.file)], capture_output=True, check=True, text=True
+        )
+        return found.stdout.strip()
 
     def trusts(self) -> ssl.SSLContext:
         """For a client that trusts this authority and no other."""

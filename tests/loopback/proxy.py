@@ -33,6 +33,8 @@ class Listening:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        # A handshake that the other side gave up has no task yet, and ends when the loop comes round to it.
+        await asyncio.sleep(0.02)
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
