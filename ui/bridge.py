@@ -355,6 +355,7 @@ class Bridge(QObject):
             self.setup.forget_search()
         self._store.show("conversation")
         self.settle()
+        self.asked.emit("write")
 
     @Slot(str)
     def startWith(self, agent: str) -> None:

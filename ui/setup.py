@@ -86,6 +86,8 @@ class Setup:
         """What the picker shows."""
         self.models = Offer()
         """What the page of models shows."""
+        self.unasked = False
+        """Whether the page of models shows a search that the host was not asked for."""
         self.chosen: dto.Choice | None = None
         self.builtin: dto.Choice | None = None
         self._reduce: dict[type[Any], Callable[[Any], None]] = {
@@ -167,6 +169,7 @@ class Setup:
         self.connectors = message.rows
         if self.models.connector is not None and self.connector(self.models.connector) is None:
             self.models.look_for("", None)
+            self.unasked = True
         self.changed |= {"connectors", "models"}
 
     def _key_store(self, message: dto.KeyStore) -> None:

@@ -45,6 +45,9 @@ class SetupBridge(QObject):
         """Bring the lists up to date; `selection`: what is chosen may have changed."""
         setup = self._setup
         changed, setup.changed = setup.changed, set()
+        if setup.unasked:
+            setup.unasked = False
+            self._want(setup.models.filter, setup.models.connector)
         for area, rows in (
             ("connectors", places.connectors),
             ("found", places.found),

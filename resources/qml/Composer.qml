@@ -184,7 +184,7 @@ Item {
             root.filling = false;
         }
         function onAsked(name) {
-            if (name === "write")
+            if (name === "write" && root.visible)
                 root.take();
         }
     }

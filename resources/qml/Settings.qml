@@ -22,7 +22,7 @@ Item {
         take(Qt.TabFocusReason);
     }
 
-    onAtChanged: if (!tabs.itemAt(at).activeFocus) take(Qt.TabFocusReason)
+    onAtChanged: if (tabs.count > at && !tabs.itemAt(at).activeFocus) take(Qt.TabFocusReason)
     Keys.onEscapePressed: remuda.leave()
 
     Connections {

@@ -194,7 +194,7 @@ class FoundRow(Part, frozen=True):
 class AgentRow(Part, frozen=True):
     """An agent: `sentence` says its model, `preset` what it may touch, `tools` its tools, all in words.
 
-    `current` is the one that the selected conversation, or the next new one, goes to.
+    `current` is the one that new conversations go to unless another is named.
     """
 
     id: Id
