@@ -41,7 +41,7 @@ def explained(fault: ModelFault, access: Access, *, model: str = "", listing: bo
         through = access.network.proxy_for(access.base_url)
         proxy = "" if through is None else through.url
         return _proxy(fault, proxy) if fault.kind is FaultKind.PROXY else _tls(fault, proxy)
-    if listing and fault.kind in (FaultKind.NOT_FOUND, FaultKind.MALFORMED, FaultKind.MODEL_UNKNOWN):
+    if listing and (fault.kind in _NO_LIST or fault.http_status == 405):
         return ConnectorTest(
             "failed",
             LISTS_NO_MODELS,
@@ -63,6 +63,7 @@ def explained_error(fault: AgentRuntimeError) -> ConnectorTest:
     return ConnectorTest("key-store" if is_key else "failed", code, fault.message)
 
 
+_NO_LIST: Final = (FaultKind.NOT_FOUND, FaultKind.MALFORMED, FaultKind.MODEL_UNKNOWN)
 _ADDRESS_HINT: Final = {
     "chat-completions": ", often in /v1",
     "responses": ", often in /v1",

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from runtime_host.loop.model_apis.pieces import FaultKind, ModelFault
-from runtime_host.loop.model_apis.reading import parsed
+from runtime_host.loop.model_apis.reading import listed, parsed
 
 _KIND_OF_CODE: Final[dict[str, FaultKind]] = {
     code: kind
@@ -31,7 +31,7 @@ _KIND_OF_CODE: Final[dict[str, FaultKind]] = {
             ("overloaded_error", "server_overloaded", "engine_overloaded_error", "slow_down", "timeout_error"),
         ),
         (FaultKind.RATE_LIMITED, ("rate_limit_exceeded", "rate_limit_error", "tokens", "requests")),
-        (FaultKind.KEY_REFUSED, ("authentication_error", "invalid_api_key")),
+        (FaultKind.KEY_REFUSED, ("authentication_error", "invalid_api_key", "api_key_invalid")),
         (FaultKind.FORBIDDEN, ("permission_error", "permission_denied")),
         (
             FaultKind.REQUEST_REFUSED,
@@ -59,6 +59,8 @@ _LONGEST_WAIT_S: Final = 7 * 24 * 3600.0
 def refusal_fault(status: int, headers: Mapping[str, str], body: bytes, *, now: datetime | None = None) -> ModelFault:
     """What an answer that is no success means. Only known codes are read out of its body, never its text."""
     said = parsed(body, tolerant=True)
+    if isinstance(said, list) and len(said) == 1:
+        said = said[0]  # as Google's servers answer
     error = said.get("error", said) if isinstance(said, dict) else None
     kind = _kind_of_status(status, error)
     wait_s = _retry_after_s(headers, now or datetime.now(UTC)) if status in _TRY_LATER or status >= 500 else None
@@ -74,7 +76,8 @@ def kind_of_error(error: Any) -> FaultKind | None:
     """What an error object says by its codes; free text decides only that a prompt was too long or unpaid."""
     if not isinstance(error, dict):
         return None
-    codes = {value.lower() for value in (error.get("code"), error.get("type")) if isinstance(value, str)}
+    named = [error.get("code"), error.get("type"), *(detail.get("reason") for detail in _details(error))]
+    codes = {value.lower() for value in named if isinstance(value, str)}
     kinds = {_KIND_OF_CODE[code] for code in codes if code in _KIND_OF_CODE}
     message = error.get("message")
     if isinstance(message, str) and kinds <= {FaultKind.REQUEST_REFUSED}:
@@ -105,6 +108,10 @@ def _kind_of_status(status: int, error: Any) -> FaultKind:
     if status in (400, 405, 410, 415, 422):
         return named or FaultKind.REQUEST_REFUSED
     return FaultKind.REQUEST_REFUSED if 400 <= status < 500 else FaultKind.MALFORMED
+
+
+def _details(error: dict[str, Any]) -> list[dict[str, Any]]:
+    return [detail for detail in listed(error.get("details")) if isinstance(detail, dict)]
 
 
 def _names_model(error: Any) -> bool:
