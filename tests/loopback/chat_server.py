@@ -20,7 +20,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 DEFAULT_REPLY = "The capital of France is Paris."
 DEFAULT_MODEL = "loopback-chat"
@@ -64,6 +64,7 @@ class ChatServer:
         open_replies: replies being written; a closed connection ends one.
     """
 
+    vendor: ClassVar[Literal["openai", "anthropic", "openai-compatible"]] = "openai-compatible"
     place: ClassVar[str] = "/v1/chat/completions"
 
     behaviour: str = "ok"
@@ -252,6 +253,10 @@ class Answer:
         """What comes ahead of any text."""
         await self.delta(role="assistant", content="")
 
+    async def think(self, text: str) -> None:
+        """A piece of reasoning."""
+        await self.delta(reasoning_content=text)
+
     async def say(self, text: str) -> None:
         """A piece of text, as it is."""
         await self.delta(content=text)
@@ -326,7 +331,7 @@ async def ok(answer: Answer) -> None:
     answer.start_stream()
     await answer.begin()
     for word in _words(server.reasoning):
-        await answer.delta(reasoning_content=word)
+        await answer.think(word)
     async for words in _paced(server):
         await answer.text(words)
     await answer.finish()
@@ -628,7 +633,7 @@ async def tool_markup(answer: Answer) -> None:
 @behaviour("tool-call")
 async def tool_call(answer: Answer) -> None:
     answer.start_stream()
-    await answer.delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "shell", "arguments": "{}"}}])
+    await answer.call("c", "shell", "{}")
     await answer.finish("tool_calls")
 
 

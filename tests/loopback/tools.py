@@ -122,7 +122,7 @@ class MortalStore:
 async def runtime_on(
     server: ChatServer, store: AgentStore, world: World, *, cleanup_s: float = 2.0, max_iterations: int = 64
 ) -> AsyncIterator[AgentRuntime]:
-    registry = registry_for(server.base_url)
+    registry = registry_for(server.base_url, vendor=server.vendor)
 
     async def storage(_: str) -> AgentStore:
         return store
@@ -143,7 +143,7 @@ async def runtime_on(
 async def doomed_runtime_on(server: ChatServer, store: MortalStore, world: World) -> AsyncIterator[AgentRuntime]:
     """As `runtime_on`, but its process ends without a farewell."""
     before = asyncio.all_tasks()
-    registry = registry_for(server.base_url)
+    registry = registry_for(server.base_url, vendor=server.vendor)
 
     async def storage(_: str) -> AgentStore:
         return store

@@ -351,9 +351,10 @@ class NativeRun:
     async def _whole_reply(self, api: ModelApi, messages: list[Message], telling: tuple[str, ...]) -> None:
         """Ask for a reply, and for the rest of it where the server pauses. `telling`: calls whose results are in it."""
         rest: list[Message] = []
-        for _ in range(self._driver.max_iterations):
+        for pauses in range(self._driver.max_iterations):
             await self._ask(api, [*messages, *rest], telling)
-            if self._reply.reason is not EndReason.PAUSED or not self._reply.kept:
+            goes_on = self._reply.reason is EndReason.PAUSED and self._reply.kept
+            if not goes_on or pauses == self._driver.max_iterations - 1:
                 break
             kept = (*(rest[0].kept if rest else ()), *self._reply.kept)
             rest = [Message("assistant", self._reply.text, kept=kept)]

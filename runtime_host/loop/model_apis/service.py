@@ -40,6 +40,8 @@ NOT_THE_KEY: Final = "held-by-the-transport"
 """What the SDKs are told instead of the key, which the transport puts in."""
 AFTER_FINISH_S: Final = 5.0
 AFTER_DONE_S: Final = 0.1
+_OURS: Final = (OutOfScopeError, EncodedBodyError, EventTooLargeError)
+"""Raised below or above an SDK; some SDKs wrap what is raised below them in an error of theirs."""
 
 
 class FrameReader(Protocol):
@@ -177,13 +179,9 @@ class SdkApi(ABC):
                 fault = refused.fault()
             except ModelFault as raised:
                 fault = raised
-            except (self.any_error, httpx2.HTTPError, httpx2.StreamError, OSError) as lost:
+            except (self.any_error, httpx2.HTTPError, httpx2.StreamError, OSError, *_OURS) as lost:
                 refusal = next((cause for cause in _causes(lost) if isinstance(cause, AgentRuntimeError)), None)
                 fault = refusal or fault_of(lost)
-            except OutOfScopeError:
-                fault = ModelFault(FaultKind.OUT_OF_SCOPE, sent=False)
-            except (EncodedBodyError, EventTooLargeError):
-                fault = ModelFault(FaultKind.MALFORMED)
             # Outside of the except blocks, so that no exception that holds the server's words hangs on it.
             raise fault
 
@@ -263,9 +261,11 @@ def fault_of(lost: BaseException) -> ModelFault:
             return ModelFault(FaultKind.UNREACHABLE, sent=False)
         if isinstance(cause, httpx2.ReadTimeout | httpx2.WriteTimeout):
             return ModelFault(FaultKind.SILENT)
-        if isinstance(cause, httpx2.DecodingError):
+        if isinstance(cause, httpx2.DecodingError | EncodedBodyError | EventTooLargeError):
             return ModelFault(FaultKind.MALFORMED)
-        if isinstance(cause, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol | httpx2.InvalidURL):
+        if isinstance(
+            cause, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol | httpx2.InvalidURL | OutOfScopeError
+        ):
             return ModelFault(FaultKind.OUT_OF_SCOPE, sent=False)
     return ModelFault(FaultKind.STREAM_CUT)
 
