@@ -48,10 +48,10 @@ def _role(role: str, argv: list[str]) -> int:
     return 2
 
 
-def _window_options(argv: list[str]) -> tuple[str | None, str] | None:
+def _window_options(argv: list[str]) -> tuple[str | None, str | None] | None:
     """(data folder, profile) when the arguments ask for the window; None when the command line is to read them."""
     folder: str | None = None
-    profile = "personal"
+    profile: str | None = None
     rest = list(argv)
     while rest:
         name, equals, value = rest.pop(0).partition("=")
@@ -68,13 +68,15 @@ def _window_options(argv: list[str]) -> tuple[str | None, str] | None:
     return folder, profile
 
 
-def _app(folder: str | None, profile_name: str) -> int:
-    from desktop import host_lock, paths, process
+def _app(folder: str | None, word: str | None) -> int:
+    from desktop import host_lock, paths, process, profiles
 
     process.undumpable()
     try:
-        profile = paths.profile(paths.data_dir(folder), profile_name)
+        profile = profiles.resolve(paths.data_dir(folder), word)
         lock = host_lock.acquire(profile.lock)
+    except profiles.ProfileRefusedError as refused:
+        return _unusable(str(refused), "PROFILE_UNKNOWN")
     except (OSError, ValueError) as fault:
         return _unusable(
             f"The data folder cannot be used: {fault}. Nothing was changed. "
@@ -84,7 +86,7 @@ def _app(folder: str | None, profile_name: str) -> int:
         from desktop.second_start import raise_window
 
         return raise_window(profile.control, os.environ.get("XDG_ACTIVATION_TOKEN", ""))
-    if not _has_display():
+    if not profiles.has_display():
         print(
             "remuda: there is no display to open a window on (DISPLAY and WAYLAND_DISPLAY are not set).\n"
             'Without a window: remuda run "your message"',
@@ -102,15 +104,11 @@ def _app(folder: str | None, profile_name: str) -> int:
     return run_window(profile, lock, launch)
 
 
-def _has_display() -> bool:
-    if not sys.platform.startswith("linux"):
-        return True
-    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"))
-
-
-def _unusable(sentence: str) -> int:
+def _unusable(sentence: str, code: str = "DATA_FOLDER_UNUSABLE") -> int:
     """Say why there is nothing to work with: on the terminal, and in a window where there may be one."""
-    if not _has_display():
+    from desktop.profiles import has_display
+
+    if not has_display():
         print(f"remuda: {sentence}", file=sys.stderr)
         return 1
     from desktop.build import BUILD
@@ -120,7 +118,7 @@ def _unusable(sentence: str) -> int:
 
     from desktop.failed_start import show
 
-    return show(launch, sentence, "DATA_FOLDER_UNUSABLE")
+    return show(launch, sentence, code)
 
 
 if __name__ == "__main__":

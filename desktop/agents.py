@@ -230,6 +230,14 @@ class Agents:
         self.on_change()
         return record
 
+    def checked(self, record: AgentRecord) -> AgentRecord:
+        """A record as it would be kept; of a new one the id is empty.
+
+        Raises:
+            AgentRefusedError: it cannot be so.
+        """
+        return self._checked(record, record.agent_id)
+
     def _checked(self, record: AgentRecord, agent_id: str) -> AgentRecord:
         """The record as it is kept.
 

@@ -118,6 +118,7 @@ class Host:
             )
             profile = await open_profile_store(paths.store, profile=paths.name)
         stack.push_async_callback(profile.close)
+        self.profile = profile
         self.settings = Settings(profile)
         await self.settings.load()
         self.credentials = Credentials(

@@ -16,9 +16,11 @@ from typing import Annotated, Any
 
 import typer
 
-from desktop import host_lock, paths, process, terms
+from desktop import host_lock, paths, process, storage_commands, terms, transcripts
+from desktop.agent_commands import agents_app
 from desktop.connector_commands import connectors_app
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, UNKNOWN, USAGE
+from desktop.profile_commands import profiles_app
 from desktop.terminal import Json, fail, give_order, json_text, place, plain, print_json, rows, show_error
 
 app = typer.Typer(
@@ -30,6 +32,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(connectors_app, name="connectors")
+app.add_typer(agents_app, name="agents")
+app.add_typer(profiles_app, name="profiles")
+storage_commands.register(app)
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 """What typer raises for arguments that make no sense; it names only some of its kinds."""
@@ -39,6 +44,7 @@ ConnectorName = Annotated[str | None, typer.Option("--connector", help="Connecto
 Model = Annotated[str | None, typer.Option(help="Model of the connector.")]
 Reasoning = Annotated[str | None, typer.Option(help="Reasoning effort, where the model offers it.")]
 Environment = Annotated[str | None, typer.Option(help="none, dir:PATH or managed.")]
+AgentName = Annotated[str | None, typer.Option("--agent", help="Agent by name or id; else the one in use.")]
 PolicyName = Annotated[str | None, typer.Option("--policy", help="chat touches nothing, read reads, work works.")]
 
 
@@ -46,7 +52,7 @@ PolicyName = Annotated[str | None, typer.Option("--policy", help="chat touches n
 def _options(
     context: typer.Context,
     data_dir: Annotated[str | None, typer.Option(help="Folder that holds everything (else REMUDA_HOME).")] = None,
-    profile: Annotated[str, typer.Option(help="Profile to use.")] = "personal",
+    profile: Annotated[str | None, typer.Option(help="Profile to use, by id or name.")] = None,
     runtime_host: Annotated[
         str | None,
         typer.Option(
@@ -151,6 +157,7 @@ class _RunLines:
 def run(
     prompt: Annotated[str, typer.Argument(help="The message, or - to read it from standard input.")],
     session: Annotated[str | None, typer.Option(help="Go on in this session.")] = None,
+    agent: AgentName = None,
     harness: Harness = None,
     connector: ConnectorName = None,
     model: Model = None,
@@ -176,6 +183,7 @@ def run(
         {
             "prompt": text,
             "session": session,
+            "agent": agent,
             "harness": harness,
             "connector": connector,
             "model": model,
@@ -228,6 +236,7 @@ def sessions(
 
 @app.command()
 def new(
+    agent: AgentName = None,
     harness: Harness = None,
     connector: ConnectorName = None,
     model: Model = None,
@@ -239,7 +248,7 @@ def new(
     """Open a session without saying anything yet, and print its id."""
     return give_order(
         "new",
-        _binding(harness, connector, model, reasoning, environment, policy),
+        _binding(agent, harness, connector, model, reasoning, environment, policy),
         rows(as_json, lambda row: str(row["session"])),
     )
 
@@ -309,6 +318,7 @@ def _take(line: dict[str, Any], found: list[dict[str, Any]], as_json: bool) -> N
 
 
 def _binding(
+    agent: str | None,
     harness: str | None,
     connector: str | None,
     model: str | None,
@@ -317,6 +327,7 @@ def _binding(
     policy: str | None,
 ) -> dict[str, Any]:
     return {
+        "agent": agent,
         "harness": harness,
         "connector": connector,
         "model": model,
@@ -365,17 +376,9 @@ def export(
     return code
 
 
-_SPEAKERS = {"user": "You", "reply": "Reply", "reasoning": "Reasoning", "notice": "Note"}
-
-
 def _in_markdown(whole: dict[str, Any]) -> str:
-    blocks = [f"# {whole['title']}", f"*{whole['where']}*"]
-    for item in whole["items"]:
-        state = "" if item["state"] == "complete" else f" ({item['state']})"
-        text = item["text"]
-        if item["kind"] in ("reasoning", "notice"):
-            text = "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
-        blocks += [f"## {_SPEAKERS[item['kind']]}{state}", text]
+    blocks = [transcripts.heading(whole["title"], whole["where"])]
+    blocks += [transcripts.block(item["kind"], item["state"], item["text"]) for item in whole["items"]]
     return "\n\n".join(blocks)
 
 
@@ -444,6 +447,7 @@ def delete(
 
 @app.command()
 def inspect(
+    agent: AgentName = None,
     harness: Harness = None,
     connector: ConnectorName = None,
     model: Model = None,
@@ -455,7 +459,7 @@ def inspect(
     """Say what a session would be, without opening one: what it can do, who enforces what, what it needs."""
     return give_order(
         "inspect",
-        _binding(harness, connector, model, reasoning, environment, policy),
+        _binding(agent, harness, connector, model, reasoning, environment, policy),
         rows(as_json, _inspection_in_words),
     )
 

@@ -189,6 +189,14 @@ class Conversations:
         # Said to be running by a host that ended, and not taken up by this one: not known.
         return "unknown" if state in ("admitting", "working") else state
 
+    async def whole(self) -> list[ConversationRecord]:
+        """All there are, put away or not, by agent and then in the order they were begun."""
+
+        def read(tx: ProfileTx) -> list[ConversationRecord]:
+            return [record for agent in tx.agents() for record in tx.conversations_of(agent.agent_id)]
+
+        return await self._profile.read(read)
+
     async def names(self) -> list[str]:
         """The ids of all conversations."""
         records, _ = await self._profile.read(lambda tx: tx.conversations("", 0, 1_000_000))
@@ -207,6 +215,11 @@ class Conversations:
     def running(self) -> list[str]:
         """Conversations with a run that goes on now."""
         return [name for name, live in self._live.items() if live.run is not None]
+
+    def agent_of(self, conversation_id: str) -> str | None:
+        """The agent of a conversation whose session is open."""
+        live = self._live.get(conversation_id)
+        return live.agent_id if live is not None else None
 
     @property
     def busy(self) -> bool:
@@ -441,7 +454,8 @@ class Conversations:
             title_of(text), choice, message.effort, message.terms, message.agent, state="admitted"
         )
         try:
-            return await self._say(conversation_id, message, draft)
+            # What it is opened on was just said; a folder is kept as what its name leads to.
+            return await self._say(conversation_id, message._replace(terms=None), draft)
         except StorageError:
             # Whether the message is on disk shows when the file is read again.
             raise

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from desktop import answers, sanitize
+from desktop import answers, export, sanitize
+from desktop.agent_orders import AgentOrders
+from desktop.agents import agent_terms
 from desktop.answers import Send
 from desktop.choices import NATIVE, Choice, missing, native_choice
 from desktop.connector_orders import ConnectorOrders
 from desktop.exit_codes import CANCELLED, COMPLETED, FAILED, SILENT, USAGE
+from desktop.profile_store import AgentRecord
+from desktop.storage_orders import StorageOrders
 from desktop.terms import Terms, terms
 from runtime_host.errors import AgentDriverConfigurationError, AgentRuntimeError
 from runtime_host.session import SessionReference
-from runtime_host.storage.base import ItemRecord
 
 if TYPE_CHECKING:
     from desktop.app import Host
@@ -59,6 +62,8 @@ class Operations:
             "detach": self._detach,
             "delete": self._delete,
             **ConnectorOrders(host).by_name(),
+            **AgentOrders(host).by_name(),
+            **StorageOrders(host).by_name(),
             "harnesses": self._harnesses,
             "doctor": self._doctor,
         }
@@ -71,6 +76,10 @@ class Operations:
                 {"error": {"code": "COMMAND_UNKNOWN", "message": "The running Remuda does not know this command."}}
             )
             return USAGE
+        if self._host.removing:
+            said = "Everything of this profile is being removed, so nothing more is done in it."
+            await send({"error": {"code": "PROFILE_REMOVED", "message": said}})
+            return FAILED
         self.active += 1
         self._idle.clear()
         try:
@@ -220,7 +229,8 @@ class Operations:
         await self._host.recover()
         wanted = arguments.get("session")
         conversation_id = await self._find(str(wanted)) if wanted else None
-        choice, effort = await self._choice(arguments, conversation_id)
+        agent = await self._agent(arguments, conversation_id)
+        choice, effort = await self.choice(arguments, conversation_id, agent)
         request_id = str(arguments.get("request_id") or "cli-" + secrets.token_hex(12))
         conversation_id, run = await self._host.conversations.send(
             conversation_id,
@@ -228,7 +238,8 @@ class Operations:
             request_id=request_id,
             choice=choice,
             effort=effort,
-            terms=_terms(arguments),
+            terms=_terms(arguments, agent),
+            agent=agent.agent_id if agent is not None else None,
             metadata=arguments.get("metadata") or None,
             response_format=arguments.get("response_format"),
         )
@@ -240,8 +251,9 @@ class Operations:
         return await answers.follow_request(run, conversation_id, reference, send, stop)
 
     async def _new(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
-        choice, effort = await self._choice(arguments, None)
-        name = await self._host.conversations.begin(choice, effort, _terms(arguments) or Terms())
+        agent = self._agent_for_new(arguments)
+        choice, effort = await self.choice(arguments, None, agent)
+        name = await self._host.conversations.begin(choice, effort, _terms(arguments, agent), agent.agent_id)
         await send({"row": {"session": name, "reference": await self._reference_of(name)}})
         return COMPLETED
 
@@ -284,8 +296,9 @@ class Operations:
         return await _unless(stop, asyncio.ensure_future(answers.result(run, name, reference, send)))
 
     async def _inspect(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
-        choice, effort = await self._choice(arguments, None)
-        found = await self._host.conversations.inspect(choice, effort, _terms(arguments) or Terms())
+        agent = self._agent_for_new(arguments)
+        choice, effort = await self.choice(arguments, None, agent)
+        found = await self._host.conversations.inspect(choice, effort, _terms(arguments, agent), agent.agent_id)
         bound = choice.execution(effort).model_dump(mode="json")
         await send({"row": {"execution": bound, **found.model_dump(mode="json")}})
         return COMPLETED
@@ -295,15 +308,40 @@ class Operations:
         row = await self._session_row(name)
         await send({"row": {key: row[key] for key in ("session", "title", "where", "updated_ms")}})
         async for item in self._host.conversations.all_items(name):
-            await send({"item": _item_row(item)})
+            await send({"item": export.item_row(item)})
             for at in range(0, len(item.text), EXPORT_PIECE_CHARS):
                 await send({"text": item.text[at : at + EXPORT_PIECE_CHARS]})
         return COMPLETED
 
-    async def _choice(self, arguments: dict[str, Any], conversation_id: str | None) -> tuple[Choice, str]:
-        book = self._host.choices()
+    def _agent_for_new(self, arguments: dict[str, Any]) -> AgentRecord:
+        """What a new conversation is begun with: the agent that is named, else the current one."""
+        word = arguments.get("agent")
+        return self._host.agents.find(str(word)) if word else self._host.agents.current
+
+    async def _agent(self, arguments: dict[str, Any], conversation_id: str | None) -> AgentRecord | None:
+        """The agent of a new conversation; None of one that is there, which keeps its own."""
+        if conversation_id is None:
+            return self._agent_for_new(arguments)
+        if word := arguments.get("agent"):
+            row = await self._host.conversations.row(conversation_id)
+            if row is not None and row.record.agent_id != self._host.agents.find(str(word)).agent_id:
+                raise AgentRuntimeError(
+                    "This session was begun with another agent, and it stays with it. Begin a new one.",
+                    code="SESSION_BOUND",
+                )
+        return None
+
+    async def choice(
+        self, arguments: dict[str, Any], conversation_id: str | None, agent: AgentRecord | None = None
+    ) -> tuple[Choice, str]:
+        """(choice, effort) that an order means: what it names, else what the session or the agent has."""
         effort = str(arguments.get("reasoning") or "")
         harness, connector, model = (arguments.get(key) for key in ("harness", "connector", "model"))
+        if agent is not None and agent.choice is not None and not (harness or connector or model):
+            kept = self._host.choices().find(agent.choice)
+            if kept is None:
+                raise AgentRuntimeError(missing(agent.choice), code="CHOICE_GONE")
+            return kept, effort or agent.effort
         if conversation_id is not None:
             row = await self._host.conversations.row(conversation_id)
             kept, kept_effort = self._host.conversations.choice_of(row.record) if row else (None, "")
@@ -312,9 +350,17 @@ class Operations:
                     raise AgentRuntimeError(missing(row.record.choice if row else None), code="CHOICE_GONE")
                 return kept, effort or kept_effort
             connector = connector or (kept.connector if kept else None)
+        return self.find_choice(harness, connector, model, effort)
+
+    def find_choice(self, harness: Any, connector: Any, model: Any, effort: str) -> tuple[Choice, str]:
+        """(the first choice that fits what is named, effort).
+
+        Raises:
+            AgentRuntimeError: none does.
+        """
         fitting = [
             choice
-            for choice in book
+            for choice in self._host.choices()
             if (not harness or choice.driver == harness)
             and (not connector or choice.connector == connector)
             and (not model or choice.model == model)
@@ -363,21 +409,10 @@ class Operations:
         return COMPLETED
 
 
-def _terms(arguments: dict[str, Any]) -> Terms | None:
-    return terms(arguments.get("policy"), arguments.get("environment"))
-
-
-def _item_row(item: ItemRecord) -> dict[str, Any]:
-    """An item without its text."""
-    return {
-        "id": item.item_id,
-        "run_id": item.run_id,
-        "kind": item.kind,
-        "state": item.state,
-        "created_ms": item.created_ms,
-        "code": item.code,
-        "detail": item.detail,
-    }
+def _terms(arguments: dict[str, Any], agent: AgentRecord | None) -> Terms | None:
+    """What a new session is opened on, or what one that is there has to be on, where that was said."""
+    policy, environment = arguments.get("policy"), arguments.get("environment")
+    return terms(policy, environment) if agent is None else agent_terms(agent, policy, environment)
 
 
 async def _unless(stop: asyncio.Event, looking: "asyncio.Future[int]") -> int:
@@ -407,6 +442,10 @@ _USAGE_CODES = {
     "CONNECTOR_URL_REFUSED",
     "CONNECTOR_KEY_BOUND",
     "MODEL_UNKNOWN",
+    "AGENT_UNKNOWN",
+    "AGENT_REFUSED",
+    "AGENT_NAME_REFUSED",
+    "AGENT_UNCHANGED",
     "AGENT_REQUEST_CONFLICT",
     "AGENT_DRIVER_CONFIGURATION",
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from desktop import profiles, removal
+from desktop.export import export_all as export_all
 from desktop.paths import ProfilePaths
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop.own_thread import in_own_thread

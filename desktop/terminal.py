@@ -15,9 +15,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from desktop import host_lock, paths, process
+from desktop import host_lock, paths, process, profiles
 from desktop.control import HostLostError, HostSilentError, ask
-from desktop.exit_codes import FAILED, SILENT
+from desktop.exit_codes import COMPLETED, FAILED, SILENT, USAGE
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 Show = Callable[[dict[str, Any]], None]
@@ -28,12 +28,14 @@ class Place:
 
     def __init__(self) -> None:
         self.data_dir: str | None = None
-        self.profile = "personal"
+        self.profile: str | None = None
         self.runtime_host: str | None = None
 
     def paths(self) -> paths.ProfilePaths:
         try:
-            return paths.profile(paths.data_dir(self.data_dir), self.profile)
+            return profiles.resolve(paths.data_dir(self.data_dir), self.profile)
+        except profiles.ProfileRefusedError as refused:
+            fail(refused.code, str(refused), USAGE)
         except (OSError, ValueError) as fault:
             fail("DATA_FOLDER_UNUSABLE", f"The data folder cannot be used: {fault}")
 
@@ -172,6 +174,25 @@ def rows(as_json: bool, line: Callable[[dict[str, Any]], str]) -> Show:
                 print(plain(line(answer["row"])))
 
     return show
+
+
+def confirmed(
+    command: str, arguments: dict[str, Any], question: str, otherwise: str, as_json: bool
+) -> dict[str, Any] | int:
+    """Show what an order would take away and ask; what it is about, or the exit code when it could not be told."""
+    found: list[dict[str, Any]] = []
+    show = rows(as_json, str)
+    code = give_order(
+        command, arguments, lambda answer: found.append(answer["row"]) if "row" in answer else show(answer)
+    )
+    if code != COMPLETED or not found:
+        return code
+    for sentence in found[0]["goes"]:
+        # Lines on the standard output are the answer; with --json there is one kind of them.
+        print(plain(sentence), file=sys.stderr if as_json else sys.stdout)
+    if not sys.stdin.isatty() or not typer.confirm(question, default=False):
+        fail("NOT_CONFIRMED", f"{otherwise} With --yes it is not asked.", USAGE, as_json=as_json)
+    return found[0]
 
 
 def plain(text: str) -> str:
