@@ -99,7 +99,10 @@ class Host:
         await self._stack.aclose()
         if self.removing:
             # Nothing of it is open any more, and the lock is still held by who started this host.
-            await stored.remove_files(self.paths)
+            try:
+                await stored.remove_files(self.paths)
+            except AgentRuntimeError as fault:
+                print(f"remuda: {fault.message}", file=sys.stderr)
 
     async def _wire(self) -> None:
         paths, stack = self.paths, self._stack
@@ -159,7 +162,7 @@ class Host:
         stack.push_async_callback(self.conversations.aclose)
         self.appearance = Appearance(self.settings)
         self.dialogs = Dialogs(
-            paths.name,
+            self.profile_name,
             functools.partial(launch_dialog, build=BUILD),
             picture_word=lambda: self.settings.picture_word,
             looks=self.appearance.looks,

@@ -12,7 +12,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -170,7 +170,7 @@ async def delete(data: Path, word: str, *, current: str = "", on_slow: Callable[
     from desktop import removal
 
     existing(data, word)
-    with changing(data):
+    async with changing_beside(data):
         profile = existing(data, word)
         name = display_name(profile)
         if profile.name == current:
@@ -296,14 +296,33 @@ def changing(data: Path) -> Iterator[None]:
         ProfileRefusedError: another one has not ended within `PATIENCE_S`.
     """
     deadline = time.monotonic() + PATIENCE_S
-    while (lock := host_lock.acquire(data / "profiles" / ".lock")) is None:
-        if time.monotonic() > deadline:
-            raise ProfileRefusedError("Another Remuda is changing profiles just now. Try again.", "PROFILE_BUSY")
+    while (lock := _try(data, deadline)) is None:
         time.sleep(0.02)
     try:
         yield
     finally:
         lock.release()
+
+
+@contextlib.asynccontextmanager
+async def changing_beside(data: Path) -> AsyncIterator[None]:
+    """As `changing`, without holding up the event loop."""
+    import asyncio
+
+    deadline = time.monotonic() + PATIENCE_S
+    while (lock := _try(data, deadline)) is None:
+        await asyncio.sleep(0.02)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _try(data: Path, deadline: float) -> host_lock.HostLock | None:
+    lock = host_lock.acquire(data / "profiles" / ".lock")
+    if lock is None and time.monotonic() > deadline:
+        raise ProfileRefusedError("Another Remuda is changing profiles just now. Try again.", "PROFILE_BUSY")
+    return lock
 
 
 def has_display() -> bool:

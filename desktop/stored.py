@@ -111,11 +111,14 @@ def _beside(paths: ProfilePaths) -> list[StoredRow]:
 def _keys(host: "Host") -> list[StoredRow]:
     """Keys by their names. The key store itself is not asked, so nobody has to unlock it to read this."""
     place = f"key store of this computer, remuda/{host.settings.profile_uuid}"
-    return [
+    rows = [
         StoredRow(f"Key of {connector.name}", place, 0, 1, f"Sent to {connector.base_url} and to no other address.")
         for connector in host.connectors
         if connector.secret is not None and connector.secret.kind == "keyring"
     ]
+    if host.network.login is not None:
+        rows.append(StoredRow("Login of the proxy", place, 0, 1, f"Sent to {host.network.proxy} and to nobody else."))
+    return rows
 
 
 def files_below(root: Path) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -189,7 +192,7 @@ async def remove_all(host: "Host", *, stop_runs: bool = False, on_slow: Callable
         with contextlib.suppress(AgentRuntimeError):
             # Of one whose end is not confirmed nothing more can be known here; it goes with the rest.
             await host.conversations.stop(name)
-    records = [connector.model_dump(mode="json") for connector in host.connectors]
+    records = [*(connector.model_dump(mode="json") for connector in host.connectors), host.settings.network]
     note = removal.Note(host.settings.profile_uuid, removal.keys_of(records))
     host.removing = True
     try:
@@ -211,8 +214,13 @@ async def remove_files(paths: ProfilePaths) -> None:
     Raises:
         AgentRuntimeError: something is still there.
     """
-    with profiles.changing(paths.data):
-        await removal.erase(removal.move_away(paths.root))
+    try:
+        async with profiles.changing_beside(paths.data):
+            await removal.erase(removal.move_away(paths.root))
+    except (profiles.ProfileRefusedError, OSError) as fault:
+        raise AgentRuntimeError(
+            f"The files are still there: {fault}. They are removed at the next start.", code="REMOVAL_INCOMPLETE"
+        ) from fault
     removal.sweep_data_folder(paths)
 
 
