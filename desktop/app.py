@@ -27,7 +27,7 @@ from desktop.agent_stores import AgentStores
 from desktop.agents import Agents
 from desktop.appearance import Appearance
 from desktop.build import BUILD
-from desktop.choices import ChoiceBook
+from desktop.choices import Choice, ChoiceBook
 from desktop.connector_setup import ConnectorSetup
 from desktop.connectors import Connectors
 from desktop.control import ControlServer
@@ -79,7 +79,7 @@ class Host:
         self.window: Window | None = None
         self._choosing_picture = asyncio.Lock()
         self._pictures_asked = 0
-        self._book: tuple[tuple[Connector, ...], ChoiceBook] | None = None
+        self._book: tuple[tuple[Any, ...], ChoiceBook] | None = None
         self.notices: list[dto.Notice] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -191,10 +191,15 @@ class Host:
 
     def choices(self) -> ChoiceBook:
         """What messages can go to now; made anew when a connector came or went."""
-        connectors = tuple(self.connectors)
-        if self._book is None or self._book[0] != connectors:
-            self._book = connectors, ChoiceBook(connectors, available())
+        made_of = (tuple(self.connectors), self.declared, self.settings.default_choice)
+        if self._book is None or self._book[0] != made_of:
+            connectors, declared, default = made_of
+            self._book = made_of, ChoiceBook(connectors, available(), declared=declared, default=default)
         return self._book[1]
+
+    def default_choice(self) -> Choice | None:
+        """What a new conversation goes to unless it is said otherwise."""
+        return self.choices().default()
 
     async def recover(self) -> None:
         """Take up what the last host left, once, and return when that is done.

@@ -18,8 +18,8 @@ import contextlib
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -39,6 +39,8 @@ WAITING_COMMANDS = 64
 """Commands read but not carried out; more and the renderer is not read until they are."""
 MOST_COMMANDS = 1024
 """Commands that may arrive ahead of the acknowledgement of a frame; more is a breach."""
+WAITING_PROPOSALS = 4
+"""Proposals whose questions are not answered; more are refused, so that no window buries the person in dialogs."""
 WAITING_ANSWERS = 64
 """Answers not sent yet; more and the next command waits. One answer may itself be many."""
 MOST_PIECES = 2048
@@ -56,6 +58,9 @@ GAP_SENTENCE = (
 )
 
 
+PAGE_FAILED = "Remuda failed at this page, and noted why in its log. Open it again, or start Remuda again."
+
+
 class Desk(Protocol):
     """What a channel may ask the host. Every method acts for the person in front of the window."""
 
@@ -71,10 +76,11 @@ class Desk(Protocol):
     async def item_text(self, conversation_id: str, item_id: str, at: int) -> dto.ItemText | None: ...
     async def keep_draft(self, conversation_id: str | None, text: str) -> None: ...
     async def carry_out(self, command: dto.Message, text: str, authority: ChannelAuthority) -> dto.Outcome: ...
-    def choices(self) -> dto.Choices: ...
-    def connectors(self) -> dto.Connectors: ...
+    def choices(self, text: str, connector: str | None, authority: ChannelAuthority) -> dto.Choices: ...
+    async def connectors(self, authority: ChannelAuthority) -> dto.Connectors: ...
+    async def page(self, page: dto.Page, authority: ChannelAuthority) -> list[dto.Message]: ...
     def live_run(self, conversation_id: str) -> Run | None: ...
-    def choose_new(self) -> None: ...
+    def choose_new(self, agent: str | None) -> bool: ...
 
 
 class RendererChannel:
@@ -119,6 +125,11 @@ class RendererChannel:
         self._changed: dict[str, None] = {}
         self._gone: dict[str, None] = {}
         self._dirty: set[str] = set()
+        self._progress: dict[str, dto.Progress] = {}
+        self._search: tuple[str, str | None] = ("", None)
+        self._pages: dict[dto.Page, Literal["shown", "making", "again"]] = {}
+        """The pages that were opened, and whether one is being made, or is out of date while it is."""
+        self._proposals = 0
         self._run: Run | None = None
         self._cursor = 0
         self._leave_journal: Callable[[], None] = lambda: None
@@ -136,6 +147,8 @@ class RendererChannel:
             dto.WantConversations: self._want_conversations,
             dto.WantItems: self._want_items,
             dto.WantText: self._want_text,
+            dto.WantChoices: self._want_choices,
+            dto.WantPage: self._want_page,
             dto.Piece: self._piece,
             dto.Draft: self._draft,
         }
@@ -329,6 +342,41 @@ class RendererChannel:
             if answer is not None:
                 self._answer(answer)
 
+    async def _want_choices(self, message: dto.WantChoices) -> None:
+        if message.connector is not None:
+            self.authority.check_id(message.connector)
+        # Only the newest search is answered, and not before the frame it goes into: a flood of them costs one.
+        self._search = (message.filter, message.connector)
+        self._dirty.add("choices")
+        self._wake.set()
+
+    async def _want_page(self, message: dto.WantPage) -> None:
+        self._make_page(message.page)
+
+    def _make_page(self, page: dto.Page) -> None:
+        """Have a page made beside everything else (a key store takes its time); what is asked meanwhile is one."""
+        if self._pages.get(page) in ("making", "again"):
+            self._pages[page] = "again"
+            return
+        self._pages[page] = "making"
+        task = self._loop.create_task(self._answer_page(page))
+        task.add_done_callback(self._long_ended)
+        self._long.add(task)
+
+    async def _answer_page(self, page: dto.Page) -> None:
+        try:
+            for message in await self._desk.page(page, self.authority):
+                self._answer(message)
+        except AgentRuntimeError as fault:
+            self._tell_fault(fault)
+        except Exception:
+            log.exception("the page %s failed", page)
+            self._tell_fault(AgentRuntimeError(PAGE_FAILED, code="INTERNAL"))
+        again = self._pages[page] == "again"
+        self._pages[page] = "shown"
+        if again:
+            self._make_page(page)
+
     async def _piece(self, message: dto.Piece) -> None:
         self._spool_bytes += len(message.text.encode("utf-8"))
         if self._spool_bytes > dto.SPOOL_BYTES or len(self._spool) >= MOST_PIECES:
@@ -360,13 +408,9 @@ class RendererChannel:
         text = ""
         if isinstance(command, dto.Send):
             text = self._take_spool(command.text, command.pieces)
-        for id_field in ("conversation", "choice", "connector", "target", "found", "agent", "progress"):
-            name = getattr(command, id_field, None)
-            if isinstance(command, dto.Propose) and command.action == "add-connector" and name in dto.CONNECTOR_KINDS:
-                continue  # a word of the wire, not an id
-            if name is not None and self.authority.check_id(name) == "stale":
-                self._answer(_stale(request))
-                return
+        if any(self.authority.check_id(name) == "stale" for name in _ids(command)):
+            self._answer(_stale(request))
+            return
         revision = getattr(command, "revision", None)
         if revision is not None and self.authority.check_revision(revision) == "stale":
             self._answer(_stale(request))
@@ -376,11 +420,18 @@ class RendererChannel:
             self._answer(dto.Outcome(request=request, status="done", id=command.conversation))
             return
         if isinstance(command, dto.NewConversation):
-            self._desk.choose_new()
+            if not self._desk.choose_new(command.agent):
+                self._answer(_stale(request))
+                return
             await self._select(None)
             self._answer(dto.Outcome(request=request, status="done"))
             return
-        if isinstance(command, (dto.Stop, dto.Delete, dto.Propose, dto.SelfTest)):
+        if isinstance(command, dto.Propose):
+            if self._proposals >= WAITING_PROPOSALS:
+                self._answer(_too_many(request))
+                return
+            self._proposals += 1
+        if isinstance(command, LONG_COMMANDS):
             # These wait for a confirmation or an end; what the person does meanwhile must not wait for them.
             task = self._loop.create_task(self._answer_later(command, request))
             task.add_done_callback(self._long_ended)
@@ -390,7 +441,11 @@ class RendererChannel:
 
     async def _answer_later(self, command: dto.RendererMessage, request: int) -> None:
         # What is selected may be another conversation by now: that is none of this command's doing.
-        self._answer(await self._outcome(command, request, ""))
+        try:
+            self._answer(await self._outcome(command, request, ""))
+        finally:
+            if isinstance(command, dto.Propose):
+                self._proposals -= 1
 
     async def _answer_command(self, command: dto.RendererMessage, request: int, text: str) -> None:
         before = self.authority.binding
@@ -481,9 +536,21 @@ class RendererChannel:
         self._dirty.add(what)
         self._wake.set()
 
+    def page_changed(self, page: dto.Page) -> None:
+        """What stands on a page is not what it was: made anew if it was ever opened."""
+        if page in self._pages:
+            self._make_page(page)
+
     def tell(self, message: dto.Message) -> None:
-        """Send a rare message of the host's own: a notice, raise, close, the self-test's rows."""
-        self._answer(message)
+        """Send a rare message of the host's own: a notice, raise, close, the self-test's rows.
+
+        Of a `Progress` only the newest goes, however often it is told.
+        """
+        if isinstance(message, dto.Progress):
+            self._progress[message.id] = message
+            self._wake.set()
+        else:
+            self._answer(message)
 
     async def run_probes(self, targets: dto.RunProbes) -> tuple[dto.Probe, ...]:
         """Have the renderer attack these decoys; what each attack met."""
@@ -572,8 +639,12 @@ class RendererChannel:
                     self.authority.show(message.conversation)
             case dto.Choices():
                 self.authority.show(*(choice.id for choice in message.choices))
-            case dto.Connectors():
+                if message.chosen is not None:
+                    self.authority.show(message.chosen.id)
+            case dto.Connectors() | dto.Found() | dto.Agents() | dto.Profiles():
                 self.authority.show(*(row.id for row in message.rows))
+            case dto.Progress():
+                self.authority.show(message.id)
             case dto.Items():
                 self.authority.show_items(*(item.id for item in message.items))
             case dto.ItemAdded():
@@ -598,6 +669,8 @@ class RendererChannel:
                 self.conversation_gone(name)
         if self._changed:
             self._wake.set()
+        self._answers.extend(self._progress.values())
+        self._progress.clear()
         await self._take_from_journal()
         for what in list(self._dirty):
             self._dirty.discard(what)
@@ -607,9 +680,9 @@ class RendererChannel:
         if what == "appearance":
             self._answers.append(self._desk.appearance())
         elif what == "choices":
-            self._answers.append(self._desk.choices())
+            self._answers.append(self._desk.choices(*self._search, self.authority))
         elif what == "connectors":
-            self._answers.append(self._desk.connectors())
+            self._answers.append(await self._desk.connectors(self.authority))
         elif what == "selected":
             for message in await self._desk.selected(self.authority):
                 self._answers.append(message)
@@ -684,6 +757,40 @@ class RendererChannel:
         else:
             self._loop.remove_writer(self._connection)
             self._wake.set()
+
+
+LONG_COMMANDS = (
+    dto.Stop,
+    dto.Delete,
+    dto.Propose,
+    dto.SelfTest,
+    dto.Look,
+    dto.UseFound,
+    dto.TestConnector,
+    dto.RefreshModels,
+)
+"""Commands that wait for the person, a server or an end."""
+
+
+def _ids(command: dto.RendererMessage) -> Iterator[str]:
+    """The ids a command names."""
+    if isinstance(command, dto.Propose) and command.action == "add-connector":
+        if command.target is not None and command.target not in dto.CONNECTOR_KINDS:
+            raise Breach("ID_NEVER_SHOWN", command.target)
+        return
+    for field in ("conversation", "choice", "connector", "target", "found", "agent", "progress"):
+        name = getattr(command, field, None)
+        if name is not None:
+            yield name
+
+
+def _too_many(request: int) -> dto.Outcome:
+    return dto.Outcome(
+        request=request,
+        status="refused",
+        code="TOO_MANY_QUESTIONS",
+        text="Several questions wait already. Answer them first.",
+    )
 
 
 def _stale(request: int) -> dto.Outcome:

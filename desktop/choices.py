@@ -141,10 +141,8 @@ def price_words(facts: ModelFacts) -> str:
 
 def _dollars(usd: float) -> str:
     """`$3`, `$0.15`, `$0.075`, `$1,250.50`."""
-    for digits in (0, 2, 4, 6):
-        if round(usd, digits) == usd or digits == 6:
-            return f"${usd:,.{digits}f}"
-    return ""
+    digits = next((digits for digits in (0, 2, 3, 4) if round(usd, digits) == usd), 6)
+    return f"${usd:,.{digits}f}"
 
 
 def native_choice(connector: Connector, model: str, facts: ModelFacts | None = None) -> Choice:
@@ -176,7 +174,7 @@ class _Said(NamedTuple):
 
 
 class _Shelf:
-    """The models of one connector. A choice is made when it is asked for, the words to search in at the first search."""
+    """The models of one connector; a choice is made when it is asked for, what is searched at the first search."""
 
     def __init__(self, connector: Connector, declared: Declared | None, unavailable_because: str = "") -> None:
         self.connector = connector

@@ -7,27 +7,27 @@ more in the trusted dialog. Invariant: every answer has been through `sanitize`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from desktop import doctor, sanitize
 from desktop.answers import unresolved_in_words
 from desktop.authority import ChannelAuthority
 from desktop.build import BUILD
 from desktop.choices import Choice, missing
-from desktop.connector_entry import enter_connector, remove
 from desktop.conversations import Ending, Row
+from desktop.desk_setup import NOT_DONE, SetupDesk, agent_id
 from desktop.dialogs import DeleteConfirmation
 from desktop.isolation import drawing_uid, seal_host
 from desktop.isolation.decoys import decoys
+from desktop.profile_store import AgentRecord
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.run import Run
 from ui.wire import dto
 
 if TYPE_CHECKING:
     from desktop.app import Host
+    from desktop.channel import RendererChannel
     from desktop.window import Window
 
 log = logging.getLogger("remuda.desk")
@@ -38,8 +38,6 @@ ENTER_NOWHERE = "Choose a model first"
 
 PROBES_S = 60.0
 """How long a renderer may take over a self-test."""
-CHOICES_BYTES = 192 * 1024
-"""What of the offer is sent: names are a server's, so their sum has no bound of its own, and a frame has."""
 PIECES_A_TURN = 16
 """Pieces of a draft that are cleaned before others get their turn."""
 
@@ -51,12 +49,18 @@ class WindowDesk:
         self._host = host
         self.window: Window | None = None
         self._new_choice: tuple[str, str] | None = None
+        self._new_agent: str | None = None
+        """The agent of the next new conversation, where it is not the current one."""
         self._last_selected: str | None = None
         self._testing = asyncio.Lock()
         self._test_request = 0
         host.conversations.on_change(self._conversation_changed)
         host.connectors.on_change = self._connectors_changed
+        host.agents.on_change = self._agents_changed
         self._tasks: set[asyncio.Task[None]] = set()
+        self._chosen: Choice | None = None
+        """What the selected binding goes to, as it was shown last."""
+        self.setup = SetupDesk(host, self._channel_of)
         self._commands: dict[type, Callable[[Any, str, ChannelAuthority], Awaitable[dto.Outcome]]] = {
             dto.Send: self._send,
             dto.AskAgain: self._ask_again,
@@ -64,9 +68,9 @@ class WindowDesk:
             dto.Stop: self._stop,
             dto.Detach: self._detach,
             dto.Delete: self._delete,
-            dto.Propose: self._propose,
             dto.SetTheme: self._set_theme,
             dto.SelfTest: self._self_test,
+            **self.setup.commands,
         }
 
     # ------------------------------------------------------------ what changed
@@ -91,6 +95,12 @@ class WindowDesk:
             channel.changed("choices")
             channel.changed("selected")
 
+    def _agents_changed(self) -> None:
+        channel = self.window.channel if self.window else None
+        if channel is not None:
+            channel.page_changed("agents")
+            channel.changed("selected")
+
     # ---------------------------------------------------------------- greeting
 
     def hello(self) -> dto.HostHello:
@@ -98,7 +108,7 @@ class WindowDesk:
         return dto.HostHello(
             version=dto.PROTOCOL_VERSION,
             build=BUILD,
-            profile=sanitize.line(self._host.paths.name),
+            profile=sanitize.line(self._host.profile_name),
             theme=look.theme,
             dark=look.dark,
             high_contrast=look.high_contrast,
@@ -149,9 +159,7 @@ class WindowDesk:
 
     async def conversations(self, title_filter: str, first: int, count: int) -> dto.Conversations:
         total, rows = await self._host.conversations.rows(title_filter, first, count)
-        return dto.Conversations(
-            filter=sanitize.line(title_filter), total=total, first=first, rows=tuple(_row(row) for row in rows)
-        )
+        return dto.Conversations(filter=title_filter, total=total, first=first, rows=tuple(_row(row) for row in rows))
 
     async def conversation(self, conversation_id: str) -> dto.ConversationRow | None:
         row = await self._host.conversations.row(conversation_id)
@@ -166,6 +174,11 @@ class WindowDesk:
         self._last_selected = conversation_id
         ending, total = await self._standing(conversation_id) if conversation_id else (None, 0)
         choice, effort = conversations.choice_of(row.record) if row else await self._choice_for_new()
+        agent = self._host.agents.get(row.record.agent_id) if row else self._agent_for_new()
+        if choice != self._chosen:
+            self._chosen = choice
+            if (channel := self._channel_of(authority)) is not None:
+                channel.changed("choices")
         first, *rest = await _cleaned_pieces(await conversations.draft(conversation_id))
         selected = dto.Selected(
             revision=revision,
@@ -179,6 +192,9 @@ class WindowDesk:
             draft=first,
             draft_pieces=len(rest),
             run=await self._run_view(conversation_id, ending),
+            agent=agent_id(agent) if agent else None,
+            agent_name=sanitize.line(agent.name) if agent else "",
+            images=choice.images if choice else True,
         )
         return [selected, *(dto.DraftPiece(revision=revision, text=piece) for piece in rest)]
 
@@ -234,30 +250,36 @@ class WindowDesk:
     async def keep_draft(self, conversation_id: str | None, text: str) -> None:
         await self._host.conversations.keep_draft(conversation_id, text)
 
-    def choices(self) -> dto.Choices:
-        offered = _fitting(_choice(choice) for choice in self._host.choices())
-        return dto.Choices(choices=offered, total=len(offered))
+    def choices(self, text: str, connector: str | None, authority: ChannelAuthority) -> dto.Choices:
+        return self.setup.choices(self._host.choices(), text, connector, self._chosen)
 
-    def connectors(self) -> dto.Connectors:
-        return dto.Connectors(
-            rows=tuple(
-                dto.ConnectorRow(
-                    id=connector_id(connector.name),
-                    name=sanitize.line(connector.name),
-                    vendor=connector.vendor,
-                    address=sanitize.line(connector.base_url),
-                    key=_key_words(connector.secret.kind if connector.secret else None),
-                )
-                for connector in list(self._host.connectors)[:256]
-            )
-        )
+    async def connectors(self, authority: ChannelAuthority) -> dto.Connectors:
+        return await self.setup.connectors(authority)
+
+    async def page(self, page: dto.Page, authority: ChannelAuthority) -> list[dto.Message]:
+        return await self.setup.page(page, authority)
+
+    def _channel_of(self, authority: ChannelAuthority) -> "RendererChannel | None":
+        """The channel of this authority while it is the window's."""
+        channel = self.window.channel if self.window else None
+        return channel if channel is not None and channel.authority is authority else None
 
     def live_run(self, conversation_id: str) -> Run | None:
         return self._host.conversations.live_run(conversation_id)
 
-    def choose_new(self) -> None:
-        """A new conversation starts with the default choice again."""
+    def choose_new(self, agent: str | None) -> bool:
+        """A new conversation starts with the default choice again, and with this agent; False when that is gone."""
+        record = None if agent is None else self.setup.agent(agent)
+        if agent is not None and record is None:
+            return False
         self._new_choice = None
+        self._new_agent = record.agent_id if record is not None else None
+        return True
+
+    def _agent_for_new(self) -> AgentRecord:
+        agents = self._host.agents
+        chosen = agents.get(self._new_agent) if self._new_agent is not None else None
+        return chosen or agents.current
 
     async def _choice_for_new(self) -> tuple[Choice | None, str]:
         """What the next new conversation goes to; nothing yet on the first-run page."""
@@ -271,7 +293,9 @@ class WindowDesk:
             chosen = book.get(self._new_choice[0])
             if chosen is not None:
                 return chosen, self._new_choice[1]
-        return book.default(), ""
+        agent = self._agent_for_new()
+        choice = book.find(agent.choice) or book.default()
+        return choice, agent.effort if choice is not None and agent.effort in choice.efforts else ""
 
     # ---------------------------------------------------------------- commands
 
@@ -293,19 +317,6 @@ class WindowDesk:
     async def _detach(self, command: dto.Detach, text: str, authority: ChannelAuthority) -> dto.Outcome:
         await self._host.conversations.detach(_conversation(authority))
         authority.select(None)
-        return _done(command.request)
-
-    async def _propose(self, command: dto.Propose, text: str, authority: ChannelAuthority) -> dto.Outcome:
-        if command.action == "add-connector":
-            return await self._add_connector(command)
-        if command.action == "remove-connector":
-            return await self._remove_connector(command)
-        raise AgentRuntimeError("Remuda does not know this command.", code="COMMAND_UNKNOWN")
-
-    async def _add_connector(self, command: dto.Propose) -> dto.Outcome:
-        if await enter_connector(self._host) is None:
-            return dto.Outcome(request=command.request, status="refused", code="NOT_DONE", text="")
-        await self._host.settings.set_welcomed()
         return _done(command.request)
 
     async def _set_theme(self, command: dto.SetTheme, text: str, authority: ChannelAuthority) -> dto.Outcome:
@@ -335,7 +346,13 @@ class WindowDesk:
         conversation_id = authority.binding.conversation_id
         choice, effort = await self._current_choice(conversation_id)
         name, run = await self._host.conversations.send(
-            conversation_id, text, request_id=command.request_id, choice=choice, effort=effort, composed=True
+            conversation_id,
+            text,
+            request_id=command.request_id,
+            choice=choice,
+            effort=effort,
+            agent=self._agent_for_new().agent_id if conversation_id is None else None,
+            composed=True,
         )
         if name != conversation_id:
             authority.select(name)
@@ -378,17 +395,9 @@ class WindowDesk:
             DeleteConfirmation(title=row.record.title, running=running)
         )
         if not confirmed:
-            return dto.Outcome(request=command.request, status="refused", code="NOT_CONFIRMED", text="")
+            return dto.Outcome(request=command.request, status="refused", code=NOT_DONE, text="")
         await self._host.conversations.delete(name)
         self.conversation_deleted(name)
-        return dto.Outcome(request=command.request, status="done")
-
-    async def _remove_connector(self, command: dto.Propose) -> dto.Outcome:
-        found = next((c for c in self._host.connectors if connector_id(c.name) == command.target), None)
-        if found is None:
-            return dto.Outcome(request=command.request, status="stale", code="STALE", text="It is gone already.")
-        if not await remove(self._host, found.name):
-            return dto.Outcome(request=command.request, status="refused", code="NOT_CONFIRMED", text="")
         return dto.Outcome(request=command.request, status="done")
 
     # --------------------------------------------------------------- self-test
@@ -442,25 +451,8 @@ async def _cleaned_pieces(text: str) -> list[str]:
     return cleaned
 
 
-def _fitting(choices: Iterable[dto.Choice]) -> tuple[dto.Choice, ...]:
-    """As many, from the first, as one message may hold."""
-    fitting: list[dto.Choice] = []
-    size_bytes = 0
-    for choice in choices:
-        size_bytes += len(msgspec.json.encode(choice))
-        if len(fitting) == dto.MOST_CHOICES or size_bytes > CHOICES_BYTES:
-            break
-        fitting.append(choice)
-    return tuple(fitting)
-
-
 def _done(request: int) -> dto.Outcome:
     return dto.Outcome(request=request, status="done")
-
-
-def connector_id(name: str) -> str:
-    """The wire's name of a connector."""
-    return sanitize.wire_id("connector:" + name)
 
 
 def _conversation(authority: ChannelAuthority) -> str:
@@ -479,22 +471,6 @@ def _row(row: Row) -> dto.ConversationRow:
         updated_ms=max(0, record.updated_ms),
         state=row.state,
         pinned=record.pinned,
-    )
-
-
-def _choice(choice: Choice) -> dto.Choice:
-    return dto.Choice(
-        id=choice.choice_id,
-        harness=sanitize.line(choice.harness_name),
-        connector=sanitize.line("This computer" if choice.vendor == "builtin" else choice.connector),
-        model=sanitize.line(choice.model),
-        efforts=choice.efforts[:12],
-        runs=choice.runs,
-        touches=choice.touches,
-        bills=choice.bills,
-        note=sanitize.sentence(choice.note),
-        available=choice.available,
-        builtin=choice.vendor == "builtin",
     )
 
 
@@ -517,9 +493,3 @@ def _enter(ending: Ending | None, choice: Choice | None) -> str:
     if ending is not None and ending.state in ("admitting", "working", "stopping", "waiting"):
         return ENTER_WAITS
     return ENTER_SENDS
-
-
-def _key_words(kind: str | None) -> str:
-    if kind is None:
-        return "no key"
-    return "key in the system's key store" if kind == "keyring" else "key in an environment variable"

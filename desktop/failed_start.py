@@ -77,17 +77,20 @@ class FailedDesk:
         request: int = command.request  # type: ignore[attr-defined]
         return dto.Outcome(request=request, status="refused", code=self._code, text=self._sentence)
 
-    def choices(self) -> dto.Choices:
-        return dto.Choices(choices=())
+    def choices(self, text: str, connector: str | None, authority: ChannelAuthority) -> dto.Choices:
+        return dto.Choices(filter=text, connector=connector, choices=())
 
-    def connectors(self) -> dto.Connectors:
+    async def connectors(self, authority: ChannelAuthority) -> dto.Connectors:
         return dto.Connectors(rows=())
+
+    async def page(self, page: dto.Page, authority: ChannelAuthority) -> list[dto.Message]:
+        return []
 
     def live_run(self, conversation_id: str) -> Run | None:
         return None
 
-    def choose_new(self) -> None:
-        return
+    def choose_new(self, agent: str | None) -> bool:
+        return True
 
 
 def show(launch: Launch, sentence: str, code: str) -> int:

@@ -5,12 +5,12 @@ type (an older or damaged one) counts as not set.
 """
 
 import uuid
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from desktop.profile_store import ProfileStore
 from ui.wire.dto import Theme
 
-_Name = Literal["theme", "picture_word", "profile_uuid", "welcomed"]
+_Name = Literal["theme", "picture_word", "profile_uuid", "welcomed", "default_choice"]
 _NAMES: tuple[_Name, ...] = get_args(_Name)
 
 
@@ -23,6 +23,8 @@ class Settings:
         self.picture_word: str | None = None
         self.profile_uuid = ""
         self.welcomed = False
+        self.default_choice: dict[str, Any] | None = None
+        """The record of what new conversations start with; None as long as the person chose nothing."""
 
     async def load(self) -> None:
         """Read all settings; a new profile gets its uuid, which keyring entries and agent files carry."""
@@ -32,6 +34,8 @@ class Settings:
         if isinstance(values["picture_word"], str):
             self.picture_word = values["picture_word"]
         self.welcomed = values["welcomed"] is True
+        if isinstance(values["default_choice"], dict):
+            self.default_choice = values["default_choice"]
         if isinstance(values["profile_uuid"], str) and values["profile_uuid"]:
             self.profile_uuid = values["profile_uuid"]
         else:
@@ -51,6 +55,10 @@ class Settings:
         if not self.welcomed:
             self.welcomed = True
             await self._put("welcomed", True)
+
+    async def set_default_choice(self, record: dict[str, Any]) -> None:
+        self.default_choice = record
+        await self._put("default_choice", record)
 
     async def _put(self, name: _Name, value: object) -> None:
         await self._store.transact(lambda tx: tx.put_setting(name, value))

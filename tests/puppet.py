@@ -42,6 +42,7 @@ class Puppet:
         self.reading = True
         self.closed = asyncio.Event()
         self._news = asyncio.Event()
+        self._saying = asyncio.Lock()
         self._request = 0
         self._task = self._loop.create_task(self._read())
 
@@ -68,7 +69,8 @@ class Puppet:
         self._connection.close()
 
     async def say(self, *messages: msgspec.Struct) -> None:
-        await self.say_bytes(self.encoder.encode(messages))
+        async with self._saying:  # what is said at once is said in turn
+            await self.say_bytes(self.encoder.encode(messages))
 
     async def say_bytes(self, data: bytes) -> None:
         await self._loop.sock_sendall(self._connection, data)

@@ -100,17 +100,20 @@ class BenchDesk:
     async def carry_out(self, command: dto.Message, text: str, authority: ChannelAuthority) -> dto.Outcome:
         raise AssertionError("nobody commands")
 
-    def choices(self) -> dto.Choices:
+    def choices(self, text: str, connector: str | None, authority: ChannelAuthority) -> dto.Choices:
         return dto.Choices(choices=())
 
-    def connectors(self) -> dto.Connectors:
+    async def connectors(self, authority: ChannelAuthority) -> dto.Connectors:
         return dto.Connectors(rows=())
+
+    async def page(self, page: dto.Page, authority: ChannelAuthority) -> list[dto.Message]:
+        return []
 
     def live_run(self, conversation_id: str) -> Run | None:
         return None if self.ended else self.run
 
-    def choose_new(self) -> None:
-        """Nobody chooses."""
+    def choose_new(self, agent: str | None) -> bool:
+        return True
 
 
 def released(load: Load, release: asyncio.Event, busy_s: float) -> Load:

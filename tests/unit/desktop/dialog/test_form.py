@@ -6,7 +6,6 @@ import pytest
 
 from desktop.dialog import entry, form, wire
 
-
 BOAT = "\U0001f6a2\ufe0f \u05e9\u05dc\u05d5\u05dd"
 
 

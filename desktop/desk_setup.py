@@ -1,0 +1,428 @@
+"""What the person sets up from the window: connectors, models, agents, profiles, and what is stored.
+
+Owns the pages of the settings and what is proposed on them. The channel has checked ids before anything arrives
+here; whatever is typed or decided is asked in the trusted dialog, so a proposal carries nothing but a name.
+Invariants: nothing is probed, no server asked and no key store looked at before a page is opened or the person
+says so; what a channel asked for belongs to that channel and is ended with it; what goes on is told and can be
+cancelled; of one thing only one is going on.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from desktop import agent_setup, profiles, sanitize, stored
+from desktop.agents import preset_title, tool_words
+from desktop.authority import ChannelAuthority
+from desktop.choices import Choice, ChoiceBook
+from desktop.connector_entry import edit, enter_connector, remove, rotate
+from desktop.dialog import entry
+from desktop.dialogs import ConnectorPrefill
+from desktop.profile_store import AgentRecord
+from runtime_host.connectors.base import Connector
+from runtime_host.errors import AgentRuntimeError
+from runtime_host.loop.own_thread import in_own_thread
+from ui.wire import dto
+
+if TYPE_CHECKING:
+    from desktop.app import Host
+    from desktop.channel import RendererChannel
+
+log = logging.getLogger("remuda.desk")
+
+R = TypeVar("R", bound=msgspec.Struct)
+T = TypeVar("T")
+
+ROWS_BYTES = 192 * 1024
+"""What of a list is sent: names are other people's, so their sum has no bound of its own, and a frame has."""
+TESTS_AT_ONCE = 4
+PROGRESS_STEPS = 200
+"""How often work of any length tells how far it is."""
+NOT_DONE = "NOT_DONE"
+"""The code of an outcome that the person chose themselves, in the trusted dialog: nothing is to be said about it."""
+
+
+class Visit:
+    """What one channel has asked for: what was found and tested for it, and what is going on."""
+
+    def __init__(self) -> None:
+        self.tested: dict[str, tuple[str, bool]] = {}
+        self.testing: set[str] = set()
+        self.works: dict[str, asyncio.Task[Any]] = {}
+        self.tests = asyncio.Semaphore(TESTS_AT_ONCE)
+
+
+class SetupDesk:
+    """The part of the window's desk that sets things up."""
+
+    def __init__(self, host: "Host", channel_of: Callable[[ChannelAuthority], "RendererChannel | None"]) -> None:
+        """Show and change what `host` has; `channel_of` is the channel of an authority while it is there."""
+        self._host = host
+        self._channel_of = channel_of
+        self._visits: WeakKeyDictionary[ChannelAuthority, Visit] = WeakKeyDictionary()
+        self.commands: dict[type, Callable[[Any, str, ChannelAuthority], Awaitable[dto.Outcome]]] = {
+            dto.Propose: self._propose,
+            dto.TestConnector: self._test,
+            dto.RefreshModels: self._refresh,
+            dto.SetDefault: self._set_default,
+            dto.Cancel: self._cancel,
+        }
+        self._proposals: dict[str, Callable[[dto.Propose, ChannelAuthority], Awaitable[bool | None]]] = {
+            "add-connector": self._add_connector,
+            "change-key": self._on_connector(rotate),
+            "edit-connector": self._on_connector(edit),
+            "remove-connector": self._on_connector(remove),
+        }
+        self._pages: dict[dto.Page, Callable[[ChannelAuthority], Awaitable[list[dto.Message]]]] = {
+            "connections": self._connections,
+            "agents": self._agents,
+            "profiles": self._profiles,
+            "stored": self._stored,
+        }
+
+    def _visit(self, authority: ChannelAuthority) -> Visit:
+        visit = self._visits.get(authority)
+        if visit is None:
+            visit = self._visits[authority] = Visit()
+        return visit
+
+    # ------------------------------------------------------------------ reading
+
+    def choices(self, book: ChoiceBook, text: str, connector: str | None, chosen: Choice | None) -> dto.Choices:
+        """The first entries of the picker in which `text` is found. `connector` is an id of the wire."""
+        name = None if connector is None else (found.name if (found := self._connector(connector)) else "")
+        default = book.default()
+        total, offered = book.search(text, name, dto.MOST_CHOICES)
+        return dto.Choices(
+            filter=text,
+            connector=connector,
+            total=total,
+            choices=fitting(choice_row(choice, default) for choice in offered),
+            chosen=choice_row(chosen, default) if chosen is not None else None,
+        )
+
+    async def connectors(self, authority: ChannelAuthority) -> dto.Connectors:
+        visit = self._visit(authority)
+        connectors = list(self._host.connectors)[:256]
+        uses = await self._host.connectors.uses()
+        return dto.Connectors(rows=fitting(_connector_row(one, uses[one.name].in_words(), visit) for one in connectors))
+
+    async def page(self, page: dto.Page, authority: ChannelAuthority) -> list[dto.Message]:
+        """What stands on a page; only now is looked up what takes a look."""
+        make = self._pages.get(page)
+        return await make(authority) if make is not None else []
+
+    async def _connections(self, authority: ChannelAuthority) -> list[dto.Message]:
+        state = await self._host.credentials.state()
+        return [
+            dto.KeyStore(
+                state=state.state, sentence=sanitize.sentence(state.sentence), way=sanitize.sentence(state.way)
+            ),
+            await self.connectors(authority),
+        ]
+
+    async def _agents(self, authority: ChannelAuthority) -> list[dto.Message]:
+        host = self._host
+        counted = await host.agents.count_conversations()
+        current = host.agents.current.agent_id
+        rows = [
+            dto.AgentRow(
+                id=agent_id(record),
+                name=sanitize.line(record.name),
+                description=sanitize.sentence(record.description),
+                sentence=sanitize.line(agent_setup.model_words(host, record)),
+                preset=sanitize.line(preset_title(record.preset)),
+                tools=sanitize.line(tool_words(record)),
+                conversations=counted.get(record.agent_id, 0),
+                current=record.agent_id == current,
+            )
+            for record in host.agents
+        ]
+        return [dto.Agents(rows=fitting(rows[:256]))]
+
+    async def _profiles(self, authority: ChannelAuthority) -> list[dto.Message]:
+        paths = self._host.paths
+        # Beside the loop: whether one is running is asked of its socket.
+        entries = await in_own_thread(lambda: profiles.list_profiles(paths.data, paths.name), "list profiles")
+        rows = [
+            dto.ProfileRow(
+                id=profile_id(one.profile_id), name=sanitize.line(one.name), current=one.current, running=one.running
+            )
+            for one in entries
+        ]
+        return [dto.Profiles(rows=fitting(rows[:64]))]
+
+    async def _stored(self, authority: ChannelAuthority) -> list[dto.Message]:
+        found = await stored.what_is_stored(self._host)
+        rows = [
+            dto.StoredRow(
+                what=sanitize.line(row.what),
+                path=sanitize.sentence(row.path),
+                size_bytes=max(0, row.size_bytes),
+                sentence=sanitize.sentence(row.sentence),
+            )
+            for row in found
+        ]
+        return [dto.Stored(rows=fitting(rows[:256]), total_bytes=stored.total_bytes(found))]
+
+    def agent(self, wire_id: str) -> AgentRecord | None:
+        """The agent of an id of the wire, while it is there."""
+        return next((record for record in self._host.agents if agent_id(record) == wire_id), None)
+
+    def _connector(self, wire_id: str) -> Connector | None:
+        return next((one for one in self._host.connectors if connector_id(one.name) == wire_id), None)
+
+    # ------------------------------------------------------------------ proposals
+
+    async def _propose(self, command: dto.Propose, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        do = self._proposals.get(command.action)
+        if do is None:
+            raise AgentRuntimeError("Remuda cannot do this yet.", code="COMMAND_UNKNOWN")
+        done = await do(command, authority)
+        if done is None:
+            return gone(command.request)
+        return _done(command.request) if done else not_done(command.request)
+
+    async def _add_connector(self, command: dto.Propose, authority: ChannelAuthority) -> bool:
+        prefill = ConnectorPrefill(kind=command.target or "")
+        return await self._entered(prefill, authority)
+
+    async def _entered(self, prefill: ConnectorPrefill, authority: ChannelAuthority) -> bool:
+        if await enter_connector(self._host, prefill) is None:
+            return False
+        await self._host.settings.set_welcomed()
+        self._keys_changed(authority)
+        return True
+
+    def _on_connector(
+        self, do: "Callable[[Host, str], Awaitable[object]]"
+    ) -> Callable[[dto.Propose, ChannelAuthority], Awaitable[bool | None]]:
+        """A proposal about the connector that is its target."""
+
+        async def proposed(command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+            found = self._connector(command.target or "")
+            if found is None:
+                return None
+            done = bool(await do(self._host, found.name))
+            if done:
+                self._visit(authority).tested.pop(found.name, None)
+                self._keys_changed(authority)
+            return done
+
+        return proposed
+
+    def _keys_changed(self, authority: ChannelAuthority) -> None:
+        """The key store was used: it may have been unlocked meanwhile, or be gone."""
+        if (channel := self._channel_of(authority)) is not None:
+            channel.page_changed("connections")
+
+    # ------------------------------------------------------------------ asking a server
+
+    async def _test(self, command: dto.TestConnector, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        found, visit = self._connector(command.connector), self._visit(authority)
+        if found is None:
+            return gone(command.request)
+        if found.name in visit.testing:
+            return _done(command.request)
+        async with self._testing(found.name, visit, authority):
+            async with visit.tests:
+                tested = await self._work(authority, f"Testing {found.name}", self._host.setup.test(found.name))
+            if tested is None:
+                return not_done(command.request)
+            visit.tested[found.name] = (tested.sentence, tested.status == "ok")
+        return _done(command.request)
+
+    async def _refresh(self, command: dto.RefreshModels, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        found, visit = self._connector(command.connector), self._visit(authority)
+        if found is None:
+            return gone(command.request)
+        if found.name in visit.testing:
+            return _done(command.request)
+        async with self._testing(found.name, visit, authority):
+            asking = self._host.setup.refresh(found.name)
+            try:
+                async with visit.tests:
+                    kept = await self._work(authority, f"Asking {found.name} for its models", asking)
+            except AgentRuntimeError as fault:
+                visit.tested[found.name] = (fault.message, False)
+                raise
+            if kept is None:
+                return not_done(command.request)
+            count = len(kept.models)
+            visit.tested[found.name] = (f"The server lists {count:,} model{'' if count == 1 else 's'}.", True)
+        return _done(command.request)
+
+    @asynccontextmanager
+    async def _testing(self, name: str, visit: Visit, authority: ChannelAuthority) -> AsyncIterator[None]:
+        """A server is being asked: said at its connector, from the beginning to the end."""
+        visit.testing.add(name)
+        self._changed(authority, "connectors")
+        try:
+            yield
+        finally:
+            visit.testing.discard(name)
+            self._changed(authority, "connectors")
+
+    def _changed(self, authority: ChannelAuthority, what: str) -> None:
+        if (channel := self._channel_of(authority)) is not None:
+            channel.changed(what)
+
+    # ------------------------------------------------------------------ defaults
+
+    async def _set_default(self, command: dto.SetDefault, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        choice = self._host.choices().get(command.choice)
+        if choice is None:
+            return gone(command.request)
+        if not choice.available:
+            raise AgentRuntimeError(choice.unavailable_because, code="CHOICE_UNAVAILABLE")
+        if command.scope == "connector":
+            await self._host.connectors.set_default(choice.connector, choice.model)
+            return _done(command.request)
+        await self._host.settings.set_default_choice(choice.record())
+        for what in ("choices", "selected"):
+            self._changed(authority, what)
+        return _done(command.request)
+
+    # ------------------------------------------------------------------ long work
+
+    async def _work(self, authority: ChannelAuthority, sentence: str, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do `work` where it is told and can be cancelled; None when the person cancelled it."""
+        return await self._told_work(authority, sentence, lambda tell: work)
+
+    async def _told_work(
+        self,
+        authority: ChannelAuthority,
+        sentence: str,
+        begin: Callable[[Callable[[int, int], None]], Coroutine[Any, Any, T]],
+    ) -> T | None:
+        """As `_work`, for work that tells how far it is: `begin` gets the function to tell it with."""
+        visit = self._visit(authority)
+        name = "p" + secrets.token_hex(8)
+        words = sanitize.sentence(sentence)
+        step = 0
+
+        def tell(done: int, of: int, *, ended: bool = False) -> None:
+            nonlocal step
+            now = done * PROGRESS_STEPS // of if of > 0 else 0
+            channel = self._channel_of(authority)
+            if channel is not None and (ended or done == 0 or now != step):
+                step = now
+                channel.tell(dto.Progress(id=name, sentence=words, done=max(0, done), of=max(0, of), ended=ended))
+
+        task = asyncio.get_running_loop().create_task(begin(lambda done, of: tell(done, of)))
+        visit.works[name] = task
+        tell(0, 0)
+        try:
+            # Cancelled from outside (the channel ended) the work goes with it; by `Cancel` only the work ends.
+            await asyncio.wait([task])
+            return None if task.cancelled() else task.result()
+        finally:
+            task.cancel()
+            del visit.works[name]
+            tell(0, 0, ended=True)
+
+    async def _cancel(self, command: dto.Cancel, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        task = self._visit(authority).works.get(command.progress)
+        if task is None:
+            return gone(command.request)
+        task.cancel()
+        return _done(command.request)
+
+
+def fitting(rows: Iterable[R]) -> tuple[R, ...]:
+    """As many, from the first, as one message may hold."""
+    found: list[R] = []
+    size_bytes = 0
+    for row in rows:
+        size_bytes += len(msgspec.json.encode(row))
+        if size_bytes > ROWS_BYTES:
+            break
+        found.append(row)
+    return tuple(found)
+
+
+def connector_id(name: str) -> str:
+    """The wire's name of a connector."""
+    return sanitize.wire_id("connector:" + name)
+
+
+def agent_id(record: AgentRecord) -> str:
+    """The wire's name of an agent."""
+    return sanitize.wire_id("agent:" + record.agent_id)
+
+
+def profile_id(name: str) -> str:
+    """The wire's name of a profile."""
+    return sanitize.wire_id("profile:" + name)
+
+
+def choice_row(choice: Choice, default: Choice | None) -> dto.Choice:
+    builtin = choice.vendor == "builtin"
+    return dto.Choice(
+        id=choice.choice_id,
+        harness=sanitize.line(choice.harness_name),
+        connector=sanitize.line("This computer" if builtin else choice.connector),
+        model=sanitize.line(choice.model),
+        efforts=tuple(sanitize.line(effort) for effort in choice.efforts[:12]),
+        runs=choice.runs,
+        touches=choice.touches,
+        bills=choice.bills,
+        note=sanitize.sentence(choice.note),
+        available=choice.available,
+        builtin=builtin,
+        context=choice.context,
+        price=choice.price,
+        badge=choice.badge,
+        images=choice.images,
+        default=default is not None and choice.choice_id == default.choice_id,
+        connector_id=None if builtin else connector_id(choice.connector),
+    )
+
+
+def _connector_row(connector: Connector, used_by: str, visit: Visit) -> dto.ConnectorRow:
+    sentence, well = visit.tested.get(connector.name, ("", True))
+    return dto.ConnectorRow(
+        id=connector_id(connector.name),
+        name=sanitize.line(connector.name),
+        vendor=vendor_words(connector),
+        address=sanitize.line(connector.base_url),
+        key=_key_words(connector.secret.kind if connector.secret else None),
+        used_by=sanitize.line(used_by),
+        default_model=sanitize.line(connector.default_model),
+        models=len(connector.models),
+        tested=sanitize.sentence(sentence),
+        test=("ok" if well else "problem") if sentence else "",
+        testing=connector.name in visit.testing,
+    )
+
+
+def vendor_words(connector: Connector) -> str:
+    """What people call what a connector leads to."""
+    kind = entry.connector_kind(entry.kind_of(connector.vendor, connector.base_url))
+    return "OpenAI-compatible" if kind is None or not kind.address else kind.label
+
+
+def _key_words(kind: str | None) -> str:
+    if kind is None:
+        return "no key"
+    return "key in the system's key store" if kind == "keyring" else "key in an environment variable"
+
+
+def _done(request: int) -> dto.Outcome:
+    return dto.Outcome(request=request, status="done")
+
+
+def not_done(request: int) -> dto.Outcome:
+    """The person said no, or not now."""
+    return dto.Outcome(request=request, status="refused", code=NOT_DONE, text="")
+
+
+def gone(request: int) -> dto.Outcome:
+    """What was named is not there any more."""
+    return dto.Outcome(request=request, status="stale", code="STALE", text="It is gone already.")
