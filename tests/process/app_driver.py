@@ -125,10 +125,10 @@ class Truth(NamedTuple):
 class Home:
     """A home and data folder of their own, and the command line that uses them."""
 
-    def __init__(self, folder: Path, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, variables: Mapping[str, str] | None = None, profile: str = "personal") -> None:
         self.folder = folder
         self.data = folder / "data"
-        self.profile = paths.profile(self.data)
+        self.profile = paths.profile(self.data, profile)
         self.variables = dict(variables or {})
         for name in ("tmp", "run"):
             (folder / name).mkdir(mode=0o700, exist_ok=True)
@@ -165,7 +165,8 @@ class Home:
         asyncio.run(put())
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-I", "-m", "desktop", *words]
+        named = [] if self.profile.name == "personal" else [f"--profile={self.profile.name}"]
+        return [sys.executable, "-I", "-m", "desktop", *named, *words]
 
     def run(
         self,

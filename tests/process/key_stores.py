@@ -106,6 +106,24 @@ class Bus:
         with closing(self._connect()) as connection:
             secretstorage.Collection(connection).lock()
 
+    def unlock(self) -> None:
+        """Unlock it again without a question, as signing in to the desktop does."""
+        import secretstorage
+        from jeepney import DBusAddress, MessageType, new_method_call
+        from secretstorage.util import format_secret, open_session
+
+        with closing(self._connect()) as connection:
+            session = open_session(connection)
+            secret = format_secret(session, PASSPHRASE.encode(), "text/plain")
+            daemon = DBusAddress(
+                "/org/freedesktop/secrets", SECRETS, "org.gnome.keyring.InternalUnsupportedGuiltRiddenInterface"
+            )
+            path = secretstorage.Collection(connection).collection_path
+            call = new_method_call(daemon, "UnlockWithMasterPassword", "o(oayays)", (path, secret))
+            answer = connection.send_and_get_reply(call)
+            assert answer.header.message_type is MessageType.method_return, answer.body
+        until(lambda: self._is_locked() is False, "it is unlocked")
+
     def kept(self) -> dict[tuple[str, str], str]:
         """Every key of Remuda by (profile, name); the collection must be unlocked."""
         import secretstorage
