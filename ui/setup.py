@@ -53,11 +53,13 @@ class Offer:
     rows: tuple[dto.Choice, ...] = ()
     total: int = 0
     known: bool = False
+    waiting: bool = False
 
     def look_for(self, text: str, connector: str | None) -> None:
         """Search for something else: what stands stays until the answer comes."""
         if connector != self.connector:
             self.rows, self.total, self.known = (), 0, False
+        self.waiting = self.waiting or not self.known or (text, connector) != (self.filter, self.connector)
         self.filter, self.connector = text, connector
 
     def take(self, answer: dto.Choices) -> bool:
@@ -65,6 +67,7 @@ class Offer:
         if (answer.filter, answer.connector) != (self.filter, self.connector):
             return False
         self.rows, self.total, self.known = answer.choices, max(answer.total, len(answer.choices)), True
+        self.waiting = False
         return True
 
 
@@ -135,7 +138,7 @@ class Setup:
             "looked": self.found.looked,
             "foundCount": len(self.found.rows),
             "ownConnectors": sum(1 for row in self.connectors if row.removable),
-            "offerFilter": self.offer.filter,
+            "offerWaiting": self.offer.waiting,
             "offerTotal": self.offer.total,
             "offerShown": len(self.offer.rows),
             "modelsKnown": models.known,

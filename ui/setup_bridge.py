@@ -88,6 +88,7 @@ class SetupBridge(QObject):
         self._say(*self._wanted(known))
 
     def _want(self, text: str, connector: str | None) -> None:
+        self._store.changed.add("facts")
         self._say(dto.WantChoices(filter=text, connector=connector))
 
     @Slot(str)

@@ -59,7 +59,6 @@ Item {
                 required property string modelData
                 width: words.width
                 text: modelData
-                horizontalAlignment: Text.AlignLeft
                 wrapMode: Text.WrapAtWordBoundaryOrAnywhere
                 elide: Text.ElideRight
                 maximumLineCount: theme.linesMost

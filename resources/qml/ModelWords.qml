@@ -9,6 +9,11 @@ Column {
     property bool where: false
     readonly property bool stacked: width < theme.form
 
+    // Words of ours begin a line as a sentence does; a name begins it as it is written.
+    function sentence(line) {
+        return line.startsWith(root.row.connector) ? line : line.charAt(0).toUpperCase() + line.slice(1);
+    }
+
     spacing: theme.s4
 
     Item {
@@ -44,8 +49,8 @@ Column {
     Quiet {
         width: parent.width
         visible: text.length > 0
-        text: [root.stacked ? root.mark : "", root.where ? root.row.connector : "", facts.beside ? "" : root.row.facts,
-               root.row.efforts.length > 0 ? "effort " + root.row.efforts.join(", ") : "", root.row.marks].filter((part) => part.length > 0).join(" · ")
+        text: sentence([root.stacked ? root.mark : "", root.where ? root.row.connector : "", facts.beside ? "" : root.row.facts,
+               root.row.efforts.length > 0 ? "effort " + root.row.efforts.join(", ") : "", root.row.marks].filter((part) => part.length > 0).join(" · "))
         font.pixelSize: theme.fontSmall
         horizontalAlignment: Text.AlignLeft
         wrapMode: Text.WrapAtWordBoundaryOrAnywhere

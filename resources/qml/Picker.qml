@@ -8,6 +8,8 @@ T.Popup {
     property real roomWidth: theme.picker
     property real roomHeight: theme.picker
     property string effort
+    property bool eager: false
+    readonly property bool waiting: now.offerWaiting
     readonly property var row: list.currentItem ? list.currentItem.row : null
 
     function aim() {
@@ -31,6 +33,12 @@ T.Popup {
         effort = row.efforts[at < 0 ? (by > 0 ? 0 : row.efforts.length - 1) : Math.max(0, Math.min(row.efforts.length - 1, at + by))];
         list.Accessible.announce("Effort " + effort);
     }
+    // Enter before the host has answered what was typed: its answer is taken, never what stood there before.
+    function confirm() {
+        eager = waiting;
+        if (!waiting)
+            take(row, effort);
+    }
     function take(entry, wanted) {
         if (!entry || !entry.available)
             return;
@@ -46,13 +54,25 @@ T.Popup {
     background: Floating {}
     onAboutToShow: {
         find.text = "";
+        eager = false;
         effort = now.effort;
         setup.findChoice("");
         if (now.conversation.length === 0)
             setup.askAgents();
         aim();
     }
-    onOpened: find.forceActiveFocus(Qt.PopupFocusReason)
+    onOpened: {
+        find.forceActiveFocus(Qt.PopupFocusReason);
+        Qt.callLater(aim);
+    }
+    onWaitingChanged: {
+        if (waiting || !eager)
+            return;
+        eager = false;
+        list.forceLayout();
+        aim();
+        take(row, effort);
+    }
 
     Connections {
         target: choicesModel
@@ -75,11 +95,14 @@ T.Popup {
                 glyph: "search"
                 says: "Find a model"
                 Accessible.description: "Up and down choose, left and right change the effort, Enter takes it."
-                onTextEdited: setup.findChoice(text)
+                onTextEdited: {
+                    picker.eager = false;
+                    setup.findChoice(text);
+                }
                 Keys.onUpPressed: picker.step(-1)
                 Keys.onDownPressed: picker.step(1)
-                Keys.onReturnPressed: picker.take(picker.row, picker.effort)
-                Keys.onEnterPressed: picker.take(picker.row, picker.effort)
+                Keys.onReturnPressed: picker.confirm()
+                Keys.onEnterPressed: picker.confirm()
                 Keys.onPressed: (event) => {
                     const side = event.key === Qt.Key_Left ? -1 : event.key === Qt.Key_Right ? 1 : 0;
                     if (side !== 0 && (length === 0 || event.modifiers & Qt.AltModifier)) {

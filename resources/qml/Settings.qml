@@ -90,4 +90,9 @@ Item {
         width: parent.width
         source: root.places[root.at].file
     }
+    Works {
+        anchors.bottom: parent.bottom
+        width: parent.width
+        side: bar.x + bar.side
+    }
 }

@@ -10,49 +10,6 @@ Page {
         words: now.storedKnown ? "Everything of this profile is on this computer, " + now.storedSize + " in all. Keys are in the key store of your system, nowhere else."
                                : "Counting"
     }
-    Repeater {
-        model: progressModel
-        Item {
-            id: work
-            required property var row
-
-            width: parent.width
-            height: Math.max(column.height, stop.height)
-            Accessible.role: Accessible.ProgressBar
-            Accessible.name: row.said
-
-            Column {
-                id: column
-                width: parent.width - stop.width - theme.s16
-                spacing: theme.s8
-                Quiet {
-                    width: parent.width
-                    color: theme.text
-                    text: work.row.percent.length > 0 ? work.row.words + "  " + work.row.percent : work.row.words
-                }
-                Rectangle {
-                    width: parent.width
-                    height: theme.progress
-                    radius: theme.radiusPill
-                    color: theme.pressed
-                    visible: work.row.share >= 0
-                    Rectangle {
-                        width: parent.width * Math.max(0, work.row.share)
-                        height: parent.height
-                        radius: theme.radiusPill
-                        color: theme.accent
-                    }
-                }
-            }
-            Btn {
-                id: stop
-                anchors.right: parent.right
-                text: "Cancel"
-                Accessible.name: "Cancel: " + work.row.words
-                onClicked: setup.cancel(work.row.id)
-            }
-        }
-    }
     Column {
         width: parent.width
         visible: now.storedKnown

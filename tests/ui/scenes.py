@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.ui.fake_host import FakeHost, Screen, hello_message, rows_of
 from ui.wire import dto
@@ -27,8 +28,8 @@ TINY = dto.Choice(
     context="8k tokens",
     images=False,
 )
-NATIVE = {"harness": "Remuda native", "touches": "nothing"}
-CLOUD = {**NATIVE, "runs": "at the provider", "bills": "your key"}
+NATIVE: dict[str, Any] = {"harness": "Remuda native", "touches": "nothing"}
+CLOUD: dict[str, Any] = {**NATIVE, "runs": "at the provider", "bills": "your key"}
 CHOICES = (
     TINY,
     dto.Choice(

@@ -315,6 +315,14 @@ def test_letters_narrow_the_picker_and_keys_choose_model_and_effort(furnished: B
     assert (chosen.choice, chosen.effort) == ("sonnet", "high")
 
 
+def test_enter_before_the_answer_takes_the_answer_and_not_what_stood_there(furnished: Bench) -> None:
+    furnished.key(Qt.Key.Key_M, "m", CTRL)
+    furnished.settle()
+    furnished.type("sonnet-5")
+    furnished.key(ENTER, "\r")
+    assert furnished.wait_for(dto.Choose).choice == "sonnet"
+
+
 def test_the_picker_begins_at_what_is_chosen_and_arrows_move_from_there(furnished: Bench) -> None:
     furnished.key(Qt.Key.Key_M, "m", CTRL)
     furnished.settle()
