@@ -6,16 +6,19 @@ in one transaction or not at all; one request id is one run, for ever; nothing i
 `dispatched` phase is not durable.
 """
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Discriminator, TypeAdapter, ValidationError
 
 from runtime_host.canonical import NotJsonError, canonical_json, digest
 from runtime_host.capabilities import Capability, CapabilityRequirement, Minimum, missing, strongest
 from runtime_host.definitions import (
+    ImagePart,
+    ImageType,
     InputPart,
     JsonSchemaFormat,
     ReasoningConfig,
@@ -33,15 +36,29 @@ from runtime_host.errors import (
     AgentRequestConflictError,
     AgentRequestLedgerFullError,
 )
-from runtime_host.frozen import configuration_error
+from runtime_host.frozen import Frozen, configuration_error
 from runtime_host.storage.base import AgentTx, ItemRecord, RequestRecord, RunRecord
 
 MAX_REQUESTS: Final = 1024
 MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
 PARTS_JOINT: Final = "\n\n"
-_PARTS: Final[TypeAdapter[tuple[InputPart, ...]]] = TypeAdapter(tuple[InputPart, ...])
 SEQUENCE_BLOCK: Final = 1 << 20
 """Event numbers reserved at a time: no number beyond the mark is published before the next mark is durable."""
+
+
+class StoredImage(Frozen):
+    """A picture of an input, in its record: the bytes lie beside it, once for each digest (SHA-256, hex)."""
+
+    called: ClassVar[str] = "input"
+
+    type: Literal["image"] = "image"
+    media_type: ImageType
+    digest: str
+    size_bytes: int
+
+
+StoredPart: TypeAlias = Annotated[TextPart | WorkspaceFilePart | StoredImage, Discriminator("type")]
+_PARTS: Final[TypeAdapter[tuple[StoredPart, ...]]] = TypeAdapter(tuple[StoredPart, ...])
 
 
 class Prepared(NamedTuple):
@@ -62,6 +79,10 @@ class Prepared(NamedTuple):
         return tuple(part for part in self.parts if isinstance(part, WorkspaceFilePart))
 
     @property
+    def images(self) -> tuple[ImagePart, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ImagePart))
+
+    @property
     def schema(self) -> JsonSchemaFormat | None:
         """What the answer has to meet."""
         wanted = self.options.response_format
@@ -70,7 +91,12 @@ class Prepared(NamedTuple):
     def shown_text(self) -> str:
         """The message as the transcript shows it."""
         shown = [self.text] if self.text else []
-        return PARTS_JOINT.join((*shown, *(f"[{PurePath(file.path).name}]" for file in self.files)))
+        shown += [f"[{PurePath(file.path).name}]" for file in self.files]
+        shown += [
+            f"[{image.media_type.removeprefix('image/').upper()} picture, {max(1, round(len(image.data) / 1024))} KiB]"
+            for image in self.images
+        ]
+        return PARTS_JOINT.join(shown)
 
 
 class Admitted(NamedTuple):
@@ -93,7 +119,7 @@ def prepare(message: str | RunInput | Mapping[str, Any], **options: Any) -> Prep
         AgentRecordTooLargeError: more than a record may hold.
     """
     text, parts, metadata = _taken_apart(message)
-    if not text.strip() and not any(isinstance(part, WorkspaceFilePart) for part in parts):
+    if not text.strip() and not any(isinstance(part, WorkspaceFilePart | ImagePart) for part in parts):
         raise AgentDriverConfigurationError("There is no text to send.", details={"field": "text"})
     if len(text) > MAX_RECORD_BYTES:
         # At least a byte each: known without writing megabytes out to count them.
@@ -108,7 +134,7 @@ def prepare(message: str | RunInput | Mapping[str, Any], **options: Any) -> Prep
         )
         content: dict[str, Any] = {"text": text, "options": checked.content()}
         if parts:
-            content["parts"] = [part.model_dump(mode="json") for part in parts]
+            content["parts"] = [_stored(part).model_dump(mode="json") for part in parts]
         size_bytes = len(canonical_json(content))
         content_digest = digest(content)
     except ValidationError as error:
@@ -155,7 +181,7 @@ def required_capabilities(prepared: Prepared, options: SessionOptions) -> dict[s
         needed.append(CapabilityRequirement(id="run.reasoning_override"))
     if prepared.schema is not None:
         needed.append(CapabilityRequirement(id="run.structured_output"))
-    if prepared.files:
+    if prepared.files or prepared.images:
         needed.append(CapabilityRequirement(id="input.image"))
     return strongest((*needed, *options.required_capabilities))
 
@@ -211,7 +237,7 @@ def admit(tx: AgentTx, *, session_id: str, prepared: Prepared, run_id: str, now_
     )
     said: dict[str, Any] = {"text": prepared.text, **prepared.options.content()}
     if prepared.parts:
-        said["parts"] = [part.model_dump(mode="json") for part in prepared.parts]
+        said["parts"] = [_stored(part).model_dump(mode="json") for part in prepared.parts]
     run = RunRecord(
         run_id=run_id,
         session_id=session_id,
@@ -220,6 +246,9 @@ def admit(tx: AgentTx, *, session_id: str, prepared: Prepared, run_id: str, now_
         input={"item_id": item_id, "position": position, **said},
     )
     tx.put_run(run)
+    for part_position, part in enumerate(prepared.parts):
+        if isinstance(part, ImagePart):
+            tx.put_image(session_id, run_id, part_position, media_type=part.media_type, data=part.data)
     if request_id is not None:
         tx.put_request(
             RequestRecord(session_id=session_id, request_id=request_id, digest=prepared.digest, run_id=run_id)
@@ -275,7 +304,15 @@ def run_reasoning(run: RunRecord) -> ReasoningConfig | None:
     return ReasoningConfig.model_validate(stored) if stored is not None else None
 
 
-def run_parts(run: RunRecord) -> tuple[InputPart, ...]:
+def _stored(part: InputPart) -> StoredPart:
+    """A part as a record holds it."""
+    if not isinstance(part, ImagePart):
+        return part
+    found = hashlib.sha256(part.data).hexdigest()
+    return StoredImage(media_type=part.media_type, digest=found, size_bytes=len(part.data))
+
+
+def run_parts(run: RunRecord) -> tuple[StoredPart, ...]:
     """The parts that the run's input came in; none when it is plain text."""
     return _PARTS.validate_python(run.input.get("parts", ()))
 

@@ -23,6 +23,7 @@ from runtime_host import outbox
 from runtime_host.abort import AbortSignal
 from runtime_host.admission import (
     SEQUENCE_BLOCK,
+    StoredImage,
     mark_dispatched,
     reserve_sequences,
     run_parts,
@@ -31,9 +32,10 @@ from runtime_host.admission import (
 )
 from runtime_host.canonical import clean_text, freeze
 from runtime_host.capabilities import Support
-from runtime_host.definitions import ReasoningConfig, SessionOptions, WorkspaceFilePart
+from runtime_host.definitions import ImagePart, InputPart, ReasoningConfig, SessionOptions, WorkspaceFilePart
 from runtime_host.drivers.base import DriverRun, DriverSession, TranscriptMessage, Turn
 from runtime_host.errors import (
+    AgentDriverConfigurationError,
     AgentNativeExecutionError,
     AgentRuntimeError,
     AgentRunTimeoutError,
@@ -67,6 +69,8 @@ T = TypeVar("T")
 
 PUMP_TURN_EVENTS: Final = 256
 """Events taken before the loop gets its turn, however fast a driver yields."""
+IMAGES_AGAIN_BYTES: Final = 16 * 1024 * 1024
+"""Of pictures of earlier inputs, sent again with each request; of older ones the words alone go."""
 SETTLE_S: Final = 0.05
 """How long a completed item may wait for others, or for the end of the run, to share their commit."""
 _MARK_SLACK: Final = 16 * PUMP_TURN_EVENTS
@@ -431,8 +435,9 @@ class _Drive:
         return await self._observe(native)
 
     async def _start(self) -> DriverRun:
-        if self.parts:
+        if any(isinstance(part, WorkspaceFilePart) for part in self.parts):
             await in_own_thread(self._check_files, "look at files")
+        parts = await self._whole_parts() if self.parts else ()
         return await self.seat.driver_session.start(
             Turn(
                 run_id=self.run.run_id,
@@ -441,11 +446,20 @@ class _Drive:
                 reasoning=self.reasoning,
                 read_transcript=self._read_transcript,
                 tools=self._channel,
-                parts=self.parts,
+                parts=parts,
                 response_format=self.schema,
                 metadata=freeze(self.run._record.input.get("metadata") or {}),
             )
         )
+
+    async def _whole_parts(self) -> tuple[InputPart, ...]:
+        """The parts of the input, its pictures with their bytes."""
+        session_id, stored = self.seat.session_id, self.parts
+
+        def read(tx: AgentTx) -> tuple[InputPart, ...]:
+            return tuple(_whole(tx, session_id, part) if isinstance(part, StoredImage) else part for part in stored)
+
+        return await self.seat.store.read(read)
 
     def _check_files(self) -> None:
         """Refuse a file that became a way out of the workspace since it was admitted."""
@@ -460,13 +474,22 @@ class _Drive:
         has_tools = self.seat.tools is not None
 
         def read(tx: AgentTx) -> tuple[TranscriptMessage, ...]:
-            return tuple(
-                TranscriptMessage("user", item.text, told_calls(tx.tool_calls(item.run_id or "")) if has_tools else ())
-                if item.kind == "user"
-                else TranscriptMessage("assistant", item.text)
-                for item in tx.messages(session_id, end)
-                if item.run_id != self.run.run_id
-            )
+            images = _images_to_send(tx, session_id)
+            said: list[TranscriptMessage] = []
+            for item in tx.messages(session_id, end):
+                run_id = item.run_id or ""
+                if run_id == self.run.run_id:
+                    continue
+                if item.kind != "user":
+                    said.append(TranscriptMessage("assistant", item.text))
+                    continue
+                calls = told_calls(tx.tool_calls(run_id)) if has_tools else ()
+                text, sent = item.text, images.get(run_id, ())
+                if sent and (record := tx.run(run_id)) is not None:
+                    # As it was said: what stands for the pictures in the transcript is for the person.
+                    text = str(record.input["text"])
+                said.append(TranscriptMessage("user", text, calls, sent))
+            return tuple(said)
 
         return await self.seat.store.read(read)
 
@@ -929,6 +952,31 @@ def make_journal(record: RunRecord, options: SessionOptions, journal_bytes: int)
         first_sequence=record.sequence_mark + 1,
         types=admitted_types(options.observation),
     )
+
+
+def _whole(tx: AgentTx, session_id: str, stored: StoredImage) -> ImagePart:
+    data = tx.image(session_id, stored.digest)
+    if data is None:
+        raise AgentDriverConfigurationError("A picture of the message is no longer there; send it again.")
+    return ImagePart(media_type=stored.media_type, data=data)
+
+
+def _images_to_send(tx: AgentTx, session_id: str) -> dict[str, tuple[ImagePart, ...]]:
+    """The pictures of earlier inputs by their runs, the newest as far as they fit. An input's go together or not."""
+    by_run: dict[str, list[StoredImage]] = {}
+    for use in tx.images(session_id):
+        stored = StoredImage.model_validate(
+            {"media_type": use.media_type, "digest": use.digest, "size_bytes": use.size_bytes}
+        )
+        by_run.setdefault(use.run_id, []).append(stored)
+    sent: dict[str, tuple[ImagePart, ...]] = {}
+    left_bytes = IMAGES_AGAIN_BYTES
+    for run_id, images in reversed(by_run.items()):
+        left_bytes -= sum(image.size_bytes for image in images)
+        if left_bytes < 0:
+            break
+        sent[run_id] = tuple(_whole(tx, session_id, image) for image in images)
+    return sent
 
 
 def _run_error(error: Exception, driver_id: str) -> RunError:

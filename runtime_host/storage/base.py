@@ -131,6 +131,16 @@ class ToolCallRecord(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
 
 
+class ImageUse(NamedTuple):
+    """A picture of an input, without its bytes. `position` counts within the input."""
+
+    run_id: str
+    position: int
+    digest: str
+    media_type: str
+    size_bytes: int
+
+
 class AgentTx(Protocol):
     """Named operations inside one transaction. Later reads see earlier writes."""
 
@@ -139,7 +149,7 @@ class AgentTx(Protocol):
     def session(self, session_id: str) -> SessionRecord | None: ...
     def sessions(self) -> list[SessionRecord]: ...
     def delete_session(self, session_id: str) -> None:
-        """Remove the session with its requests, runs and items; a missing one is no error."""
+        """Remove the session with its requests, runs, items and images; a missing one is no error."""
         ...
 
     # requests
@@ -182,6 +192,22 @@ class AgentTx(Protocol):
     def item_text(self, item_id: str, at_chars: int, count_chars: int) -> str: ...
     def messages(self, session_id: str, before_position: int) -> list[ItemRecord]:
         """Complete or stopped `user` and `reply` items before a position, in order."""
+        ...
+
+    # images
+    def put_image(self, session_id: str, run_id: str, position: int, *, media_type: str, data: bytes) -> str:
+        """Keep a picture of an input, its bytes once however often they come; returns their digest (SHA-256, hex).
+
+        It goes when the last session that uses it is deleted.
+        """
+        ...
+
+    def image(self, session_id: str, digest: str) -> bytes | None:
+        """The bytes of a picture that an input of this session has."""
+        ...
+
+    def images(self, session_id: str) -> list[ImageUse]:
+        """All uses in a session, in the order of the inputs and of their parts."""
         ...
 
     # outbox

@@ -5,6 +5,7 @@ no difference from the SQLite store except that nothing survives `close()`; a tr
 leaves everything, orders included, as it was.
 """
 
+import hashlib
 import itertools
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -16,6 +17,7 @@ from runtime_host.storage.base import (
     OPEN_PHASES,
     UNRESOLVED,
     AgentTx,
+    ImageUse,
     ItemHead,
     ItemRecord,
     ItemState,
@@ -76,6 +78,8 @@ class _Tables:
         self.items: dict[str, ItemRecord] = {}
         self.positions: dict[tuple[str, int], str] = {}
         self.counts: dict[str, int] = {}
+        self.images: dict[str, bytes] = {}
+        self.image_uses: dict[tuple[str, int], tuple[int, str, ImageUse]] = {}
         self.outbox: dict[tuple[str, str], tuple[int, str]] = {}
         self.facts: dict[str, str] = {}
 
@@ -119,6 +123,10 @@ class _MemoryTx:
             self._set(tables.requests, request, _MISSING)
         for call in [call for call in self._all_tool_calls() if call.session_id == session_id]:
             self._set(tables.outbox, (call.run_id, call.call_id), _MISSING)
+        for use in self.images(session_id):
+            self._set(tables.image_uses, (use.run_id, use.position), _MISSING)
+            if not any(use.digest == other.digest for _, _, other in tables.image_uses.values()):
+                self._set(tables.images, use.digest, _MISSING)
         for run in self.runs(session_id):
             self._set(tables.runs, run.run_id, _MISSING)
         for position in [key for key in tables.positions if key[0] == session_id]:
@@ -222,6 +230,25 @@ class _MemoryTx:
             for item in self._window(session_id, 0, before_position)
             if item.kind in ("user", "reply") and item.state in ("complete", "stopped")
         ]
+
+    # images
+
+    def put_image(self, session_id: str, run_id: str, position: int, *, media_type: str, data: bytes) -> str:
+        self._require_session(session_id)
+        if (run_id, position) in self._tables.image_uses:
+            raise ValueError(f"run {run_id} has an image at {position} already")
+        digest = hashlib.sha256(data).hexdigest()
+        use = ImageUse(run_id, position, digest, media_type, len(data))
+        self._set(self._tables.images, digest, data)
+        self._set(self._tables.image_uses, (run_id, position), (next(self._tables.order), session_id, use))
+        return digest
+
+    def image(self, session_id: str, digest: str) -> bytes | None:
+        used = any(use.digest == digest for use in self.images(session_id))
+        return self._tables.images.get(digest) if used else None
+
+    def images(self, session_id: str) -> list[ImageUse]:
+        return [use for _, owner, use in sorted(self._tables.image_uses.values()) if owner == session_id]
 
     # outbox
 

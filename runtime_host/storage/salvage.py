@@ -9,6 +9,7 @@ was salvaged.
 import asyncio
 import concurrent.futures
 import contextlib
+import hashlib
 import shutil
 import sqlite3
 import tempfile
@@ -57,6 +58,14 @@ class _Session(NamedTuple):
     runs: list[RunRecord]
     items: list[ItemRecord]
     calls: list[ToolCallRecord]
+    images: list["_Image"]
+
+
+class _Image(NamedTuple):
+    run_id: str
+    position: int
+    media_type: str
+    data: bytes
 
 
 async def salvage(damaged: Path, store: AgentStore, *, now_ms: int) -> Salvaged:
@@ -98,6 +107,8 @@ def _write(tx: AgentTx, found: _Session, now_ms: int, name: str) -> bool:
         if call.phase not in _FINAL_CALLS:
             call = msgspec.structs.replace(call, phase="interrupted")
         tx.put_tool_call(call)
+    for image in found.images:
+        tx.put_image(record.session_id, image.run_id, image.position, media_type=image.media_type, data=image.data)
     for position, item in enumerate(found.items):
         state = "unknown" if item.state == "open" else item.state
         tx.add_item(msgspec.structs.replace(item, position=position, state=state))
@@ -192,7 +203,21 @@ class _Reading:
                 for name in call_ids
                 if (call := self.attempt(lambda name=name: self._tx.tool_call(*name.split("\n", 1))))  # type: ignore[misc]
             ],
+            [
+                image
+                for use, _ in self._rows("use", "image_uses", session=number)
+                if (image := self.attempt(lambda use=use: self._image(use)))  # type: ignore[misc]
+            ],
         )
+
+    def _image(self, use: int) -> _Image | None:
+        row = self._db.execute(
+            "SELECT run_id, position, media_type, digest, data FROM image_uses JOIN images USING (image) WHERE use = ?",
+            (use,),
+        ).fetchone()
+        if row is not None and hashlib.sha256(row[4]).hexdigest() != row[3]:
+            raise ValueError("the bytes of a picture are not what they were")
+        return row and _Image(row[0], row[1], row[2], row[4])
 
     def _requests(self, number: int, session_id: str) -> list[RequestRecord]:
         rows = self._db.execute("SELECT request_id, digest, run_id FROM requests WHERE session = ?", (number,))

@@ -7,12 +7,14 @@ A window of items costs as much as the window, however long the session: one ran
 (session, position), heads bounded by `HEAD_CHARS`.
 """
 
+import hashlib
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 from runtime_host.storage.base import (
     AgentStore,
+    ImageUse,
     ItemHead,
     ItemRecord,
     ItemState,
@@ -71,7 +73,13 @@ class SqliteAgentTx(SqliteTx):
         return [_session(row) for row in self.db.execute(f"{_SESSIONS} ORDER BY session")]
 
     def delete_session(self, session_id: str) -> None:
+        mine = self.db.execute(
+            "SELECT DISTINCT image FROM image_uses JOIN sessions USING (session) WHERE session_id = ?", (session_id,)
+        ).fetchall()
         self.db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
+        self.db.executemany(
+            "DELETE FROM images WHERE image = ?1 AND NOT EXISTS (SELECT 1 FROM image_uses WHERE image = ?1)", mine
+        )
         self.erase()
 
     # requests
@@ -221,6 +229,37 @@ class SqliteAgentTx(SqliteTx):
             (session_id, before_position),
         )
         return [self._record(row) for row in rows]
+
+    # images
+
+    def put_image(self, session_id: str, run_id: str, position: int, *, media_type: str, data: bytes) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        self.db.execute("INSERT OR IGNORE INTO images (digest, data) VALUES (?, ?)", (digest, data))
+        try:
+            self.db.execute(
+                "INSERT INTO image_uses (session, run_id, position, image, media_type)"
+                " VALUES (?, ?, ?, (SELECT image FROM images WHERE digest = ?), ?)",
+                (self._session(session_id), run_id, position, digest, media_type),
+            )
+        except sqlite3.IntegrityError as error:
+            raise ValueError(f"run {run_id} has an image at {position} already") from error
+        return digest
+
+    def image(self, session_id: str, digest: str) -> bytes | None:
+        row = self.db.execute(
+            "SELECT data FROM images WHERE digest = ? AND image IN"
+            " (SELECT image FROM image_uses JOIN sessions USING (session) WHERE session_id = ?)",
+            (digest, session_id),
+        ).fetchone()
+        return row and row[0]
+
+    def images(self, session_id: str) -> list[ImageUse]:
+        rows = self.db.execute(
+            "SELECT run_id, position, digest, media_type, length(data) FROM image_uses JOIN images USING (image)"
+            " JOIN sessions USING (session) WHERE session_id = ? ORDER BY use",
+            (session_id,),
+        )
+        return [ImageUse(*row) for row in rows]
 
     # outbox
 

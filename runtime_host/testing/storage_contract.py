@@ -27,6 +27,7 @@ from runtime_host.errors import AgentRequestConflictError, StorageError
 from runtime_host.storage.base import (
     AgentStore,
     AgentTx,
+    ImageUse,
     ItemHead,
     ItemRecord,
     RequestRecord,
@@ -308,6 +309,47 @@ class AgentStoreContract:
         assert await store.read(look) == (gone, 0, None, 1, 1)
         await store.transact(steps(lambda tx: tx.put_session(session()), lambda tx: tx.add_item(item())))
         assert await store.read(lambda tx: tx.count_items("s")) == 1
+
+    # ---- images ----
+
+    async def test_an_image_is_kept_once_and_goes_with_its_last_session(self, store: AgentStore) -> None:
+        def fill(tx: AgentTx) -> tuple[str, str, str]:
+            tx.put_session(session("t"))
+            tx.put_run(run("r1"))
+            tx.put_run(run("r2", session_id="t"))
+            first = tx.put_image("s", "r1", 1, media_type="image/png", data=b"one" * 1000)
+            second = tx.put_image("s", "r1", 0, media_type="image/gif", data=b"two")
+            again = tx.put_image("t", "r2", 0, media_type="image/png", data=b"one" * 1000)
+            return first, second, again
+
+        first, second, again = await store.transact(fill)
+        assert first == again
+        assert await store.read(lambda tx: tx.images("s")) == [
+            ImageUse("r1", 1, first, "image/png", 3000),
+            ImageUse("r1", 0, second, "image/gif", 3),
+        ]
+        assert await store.read(lambda tx: (tx.image("s", first), tx.image("s", second))) == (b"one" * 1000, b"two")
+        assert await store.read(lambda tx: (tx.image("t", second), tx.image("none", first))) == (None, None)
+        with pytest.raises(ValueError, match="already"):
+            await store.transact(lambda tx: tx.put_image("s", "r1", 0, media_type="image/png", data=b"three"))
+        with pytest.raises(LookupError):
+            await store.transact(lambda tx: tx.put_image("none", "r9", 0, media_type="image/png", data=b"x"))
+        await store.transact(lambda tx: tx.delete_session("s"))
+        assert await store.read(lambda tx: (tx.images("s"), tx.image("s", first))) == ([], None)
+        assert await store.read(lambda tx: tx.image("t", first)) == b"one" * 1000
+        await store.transact(lambda tx: tx.delete_session("t"))
+        await store.transact(steps(lambda tx: tx.put_session(session("t")), lambda tx: tx.put_run(run("r3", "t"))))
+        assert await store.read(lambda tx: tx.image("t", first)) is None
+
+    async def test_an_undone_image_is_not_there(self, store: AgentStore) -> None:
+        def fails(tx: AgentTx) -> None:
+            tx.put_run(run())
+            tx.put_image("s", "r", 0, media_type="image/png", data=b"one")
+            raise Undo
+
+        with pytest.raises(Undo):
+            await store.transact(fails)
+        assert await store.read(lambda tx: tx.images("s")) == []
 
     # ---- requests and runs ----
 

@@ -102,6 +102,20 @@ def fill_tools(tx: AgentTx) -> None:
         tx.put_tool_call(call)
 
 
+IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+def fill_images(tx: AgentTx) -> None:
+    """What version 3 brought: pictures of inputs."""
+    tx.put_image("s1", "r1", 0, media_type="image/png", data=IMAGE)
+    tx.put_image("s1", "r2", 1, media_type="image/png", data=IMAGE)
+
+
+def told_of_images(tx: AgentTx) -> Any:
+    uses = tx.images("s1")
+    return [(use.run_id, use.position) for use in uses], [tx.image("s1", use.digest) for use in uses]
+
+
 def told_of_tools(tx: AgentTx) -> Any:
     return tx.tool_calls("r1"), tx.unresolved_tool_calls("s1")
 
@@ -167,6 +181,7 @@ async def _write() -> None:
         store = await open_agent_store(agent, profile="p", agent="a")
         await store.transact(fill_agent)
         await store.transact(fill_tools)
+        await store.transact(fill_images)
         await store.close()
     profile = HERE / f"profile-v{len(PROFILE_FORMAT.migrations)}.sqlite3"
     if not profile.exists():

@@ -12,10 +12,12 @@ from tests.histories.stores import (
     CALLS,
     FIRST_AGENT,
     HERE,
+    IMAGE,
     PROFILE_TOLD,
     READER,
     told_by_agent,
     told_by_profile,
+    told_of_images,
     told_of_tools,
 )
 
@@ -28,6 +30,8 @@ async def test_an_agent_file_of_an_earlier_version(name: str, tmp_path: Path) ->
         assert await store.read(told_by_agent) == AGENT_TOLD
         calls = [] if name == "agent-v1.sqlite3" else CALLS
         assert await store.read(told_of_tools) == (calls, calls[1:])
+        pictures = ([], []) if name < "agent-v3" else ([("r1", 0), ("r2", 1)], [IMAGE, IMAGE])
+        assert await store.read(told_of_images) == pictures
         await store.transact(lambda tx: tx.append_text("i3", 14, "."))
         assert await store.read(lambda tx: tx.item_text("i3", 0, 99)) == "half an answer."
     finally:
