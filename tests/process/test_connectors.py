@@ -77,7 +77,7 @@ def test_a_key_is_changed_while_a_reply_is_being_written(place: Home, server: Ch
     assert keys(bus) == [OLD]
     server.behaviour, server.tokens, server.tokens_per_s = "slow", 60, 5.0
     with place.running("run", "Write at length", "--json") as holding:
-        until(lambda: place.status().get("running"), "the reply is being written")
+        until(lambda: asked(server), "the reply is being written")
         server.key = NEW
         [rotated] = ok(place.run("connectors", "rotate", "mine", "--key-stdin", "--json", stdin=NEW + "\n"))
         assert rotated == {"name": "mine", "rotated": True}
