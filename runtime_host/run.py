@@ -474,7 +474,7 @@ class _Drive:
         has_tools = self.seat.tools is not None
 
         def read(tx: AgentTx) -> tuple[TranscriptMessage, ...]:
-            images = _images_to_send(tx, session_id)
+            images = _images_to_send(tx, session_id, self.run.run_id)
             said: list[TranscriptMessage] = []
             for item in tx.messages(session_id, end):
                 run_id = item.run_id or ""
@@ -961,10 +961,15 @@ def _whole(tx: AgentTx, session_id: str, stored: StoredImage) -> ImagePart:
     return ImagePart(media_type=stored.media_type, data=data)
 
 
-def _images_to_send(tx: AgentTx, session_id: str) -> dict[str, tuple[ImagePart, ...]]:
-    """The pictures of earlier inputs by their runs, the newest as far as they fit. An input's go together or not."""
+def _images_to_send(tx: AgentTx, session_id: str, now: str) -> dict[str, tuple[ImagePart, ...]]:
+    """The pictures of inputs before the run `now`, by their runs, the newest as far as they fit.
+
+    Those of one input go together or not at all.
+    """
     by_run: dict[str, list[StoredImage]] = {}
     for use in tx.images(session_id):
+        if use.run_id == now:
+            continue
         stored = StoredImage.model_validate(
             {"media_type": use.media_type, "digest": use.digest, "size_bytes": use.size_bytes}
         )
