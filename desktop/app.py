@@ -38,6 +38,7 @@ from desktop.dialogs import Dialogs
 from desktop.host_lock import HostLock
 from desktop.isolation import Launch, launch_dialog
 from desktop.local_model import BuiltinModel, available
+from desktop.network import Network
 from desktop.operations import Operations
 from desktop.paths import ProfilePaths
 from desktop.profile_store import open_profile_store
@@ -130,10 +131,14 @@ class Host:
         stack.push_async_callback(self.credentials.aclose)
         self.connectors = Connectors(profile)
         await self.connectors.load()
+        self.network = Network(self.settings, self.credentials, paths.run)
         self.model = BuiltinModel(paths.run)
         stack.push_async_callback(self.model.aclose)
         self.registry = ConnectorRegistry(
-            find=self.connectors.find, secrets=self.credentials.resolve, builtin=self.model
+            find=self.connectors.find,
+            secrets=self.credentials.resolve,
+            builtin=self.model,
+            network=self.network.now,
         )
         self.setup = ConnectorSetup(self.connectors, self.credentials, self.registry)
         stack.push_async_callback(self.setup.aclose)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from desktop import host_lock, paths, process, storage_commands, terms, transcripts
+from desktop import host_lock, network_commands, paths, process, storage_commands, terms, transcripts
 from desktop.agent_commands import agents_app
 from desktop.connector_commands import connectors_app
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, UNKNOWN, USAGE
@@ -35,6 +35,7 @@ app.add_typer(connectors_app, name="connectors")
 app.add_typer(agents_app, name="agents")
 app.add_typer(profiles_app, name="profiles")
 storage_commands.register(app)
+network_commands.register(app)
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 """What typer raises for arguments that make no sense; it names only some of its kinds."""

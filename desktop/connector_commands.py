@@ -81,7 +81,7 @@ def connectors_add(
     if key_env:
         return give_order("connector-add", {**order, "secret": {"kind": "env", "name": key_env}}, show)
     if key_stdin:
-        return _with_key("connector-add", order, show, as_json)
+        return with_key("connector-add", order, show, as_json)
     return give_order("connector-add", order, show)
 
 
@@ -101,7 +101,7 @@ def connectors_rotate(
         return give_order("connector-rotate", {**order, "secret": {"kind": "env", "name": key_env}}, show)
     if not key_stdin:
         fail("USAGE", "Say where the new key is: --key-stdin or --key-env VARIABLE.", USAGE, as_json=as_json)
-    return _with_key("connector-rotate", order, show, as_json)
+    return with_key("connector-rotate", order, show, as_json)
 
 
 def _one_of(key_stdin: bool, key_env: str | None, as_json: bool) -> None:
@@ -109,7 +109,7 @@ def _one_of(key_stdin: bool, key_env: str | None, as_json: bool) -> None:
         fail("USAGE", "Give --key-stdin or --key-env, not both.", USAGE, as_json=as_json)
 
 
-def _with_key(command: str, order: dict[str, Any], show: Show, as_json: bool) -> int:
+def with_key(command: str, order: dict[str, Any], show: Show, as_json: bool) -> int:
     """Give an order whose key is put into the key store by this process; it is as before when the order fails."""
     from desktop.credentials import Credentials
     from desktop.dialog.entry import check_key

@@ -20,6 +20,7 @@ from desktop.answers import Send
 from desktop.choices import NATIVE, Choice, missing, native_choice
 from desktop.connector_orders import ConnectorOrders
 from desktop.exit_codes import CANCELLED, COMPLETED, FAILED, SILENT, USAGE
+from desktop.network_orders import NetworkOrders
 from desktop.profile_store import AgentRecord
 from desktop.storage_orders import StorageOrders
 from desktop.terms import Terms, terms
@@ -64,6 +65,7 @@ class Operations:
             **ConnectorOrders(host).by_name(),
             **AgentOrders(host).by_name(),
             **StorageOrders(host).by_name(),
+            **NetworkOrders(host).by_name(),
             "harnesses": self._harnesses,
             "doctor": self._doctor,
         }
@@ -441,6 +443,7 @@ _USAGE_CODES = {
     "CONNECTOR_CONFIGURATION",
     "CONNECTOR_URL_REFUSED",
     "CONNECTOR_KEY_BOUND",
+    "NETWORK_LOGIN_SHOWN",
     "MODEL_UNKNOWN",
     "AGENT_UNKNOWN",
     "AGENT_REFUSED",

@@ -52,15 +52,17 @@ async def take_stock(paths: ProfilePaths) -> Note:
     except StorageDamagedError:
         return Note("", (), keys_known=False)
     try:
-        uuid, connectors = await store.read(lambda tx: (tx.setting("profile_uuid"), tx.connectors()))
+        uuid, records = await store.read(
+            lambda tx: (tx.setting("profile_uuid"), [*tx.connectors(), tx.setting("network")])
+        )
     finally:
         await store.close()
-    return Note(uuid if isinstance(uuid, str) else "", keys_of(connectors))
+    return Note(uuid if isinstance(uuid, str) else "", keys_of(records))
 
 
-def keys_of(connectors: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Names of the entries of the key store that connectors' records speak of."""
-    secret_refs = (record.get("secret") or {} for record in connectors)
+def keys_of(records: list[Any]) -> tuple[str, ...]:
+    """Names of the entries of the key store that records speak of: the connectors', and that of the network."""
+    secret_refs = (record.get("secret") or {} for record in records if isinstance(record, dict))
     return tuple(dict.fromkeys(str(ref["name"]) for ref in secret_refs if ref.get("kind") == "keyring"))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from desktop.profile_store import ProfileStore
 from ui.wire.dto import Theme
 
-_Name = Literal["theme", "picture_word", "profile_uuid", "welcomed", "default_choice"]
+_Name = Literal["theme", "picture_word", "profile_uuid", "welcomed", "default_choice", "network"]
 _NAMES: tuple[_Name, ...] = get_args(_Name)
 
 
@@ -25,6 +25,8 @@ class Settings:
         self.welcomed = False
         self.default_choice: dict[str, Any] | None = None
         """The record of what new conversations start with; None as long as the person chose nothing."""
+        self.network: dict[str, Any] = {}
+        """The way out of this computer, as `desktop.network` keeps it."""
 
     async def load(self) -> None:
         """Read all settings; a new profile gets its uuid, which keyring entries and agent files carry."""
@@ -36,6 +38,8 @@ class Settings:
         self.welcomed = values["welcomed"] is True
         if isinstance(values["default_choice"], dict):
             self.default_choice = values["default_choice"]
+        if isinstance(values["network"], dict):
+            self.network = values["network"]
         if isinstance(values["profile_uuid"], str) and values["profile_uuid"]:
             self.profile_uuid = values["profile_uuid"]
         else:
@@ -59,6 +63,10 @@ class Settings:
     async def set_default_choice(self, record: dict[str, Any]) -> None:
         self.default_choice = record
         await self._put("default_choice", record)
+
+    async def set_network(self, record: dict[str, Any]) -> None:
+        await self._put("network", record)
+        self.network = record
 
     async def _put(self, name: _Name, value: object) -> None:
         await self._store.transact(lambda tx: tx.put_setting(name, value))

@@ -14,6 +14,7 @@ from typing import Any, Final
 import httpx2
 
 from runtime_host.connectors.base import Access
+from runtime_host.connectors.network import DIRECT, NetworkSettings
 from runtime_host.connectors.transport import (
     EncodedBodyError,
     OutOfScopeError,
@@ -105,11 +106,24 @@ async def asking(access: Access, *, beside: str = "", with_key: bool = True) -> 
     Raises:
         ConnectorError: certificates or proxy that are set cannot be used.
     """
-    uds_path, network = access.uds_path, access.network
-    connections = await in_own_thread(lambda: open_connections(uds_path=uds_path, network=network), "read certificates")
-    base_url = beside or access.base_url
     headers = headers_for(access, with_key=with_key and not beside)
-    client = scoped_client(connections, base_url=base_url, secret_headers=headers, timeouts=_TIMEOUTS)
+    async with _asking(beside or access.base_url, headers, access.network, access.uds_path, _TIMEOUTS) as asker:
+        yield asker
+
+
+@asynccontextmanager
+async def asking_nobody_known(base_url: str, timeouts: Timeouts) -> AsyncIterator[Asker]:
+    """Ask whoever may be at an address of this computer, without a key."""
+    async with _asking(base_url, {}, DIRECT, None, timeouts) as asker:
+        yield asker
+
+
+@asynccontextmanager
+async def _asking(
+    base_url: str, headers: Mapping[str, str], network: NetworkSettings, uds_path: str | None, timeouts: Timeouts
+) -> AsyncIterator[Asker]:
+    connections = await in_own_thread(lambda: open_connections(uds_path=uds_path, network=network), "read certificates")
+    client = scoped_client(connections, base_url=base_url, secret_headers=headers, timeouts=timeouts)
     try:
         yield Asker(client, base_url)
     finally:

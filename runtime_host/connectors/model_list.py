@@ -88,7 +88,7 @@ async def models_of(access: Access, redactor: Redactor, *, with_key: bool = True
             async with asking(access, with_key=with_key) as server:
                 async for page in _pages(server, access.connector.api):
                     entries += page
-            said = _all_said(entries[:MOST_MODELS], redactor)
+            said = all_said(entries[:MOST_MODELS], redactor)
             if with_key and access.uds_path is None and is_loopback(urlsplit(access.base_url).hostname or ""):
                 await _ask_beside(access, entries, said)
     except TimeoutError:
@@ -135,7 +135,8 @@ def _place(model: str, home: str | None) -> tuple[bool, int]:
 # ------------------------------------------------------------------------------- what one entry says
 
 
-def _all_said(entries: Iterable[Any], redactor: Redactor) -> dict[str, Said]:
+def all_said(entries: Iterable[Any], redactor: Redactor) -> dict[str, Said]:
+    """What the entries of a list say, by the names of the models."""
     said: dict[str, Said] = {}
     for entry in entries:
         name: Any = entry.get("id") if isinstance(entry, dict) else None
