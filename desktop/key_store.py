@@ -5,8 +5,8 @@ connectors. Invariants: a store of another kind than the system's own holds no k
 all); a look at how it stands asks the person nothing; what a key store says in a fault is not passed on.
 """
 
-import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,6 +26,9 @@ SYSTEM_BACKENDS = frozenset(
     ]
 )
 """Modules whose key stores belong to the operating system. Everything else (plain files first of all) is refused."""
+
+UNSEEN_S = 0.3
+"""A question that is dismissed sooner was seen by nobody."""
 
 
 class Backend(Protocol):
@@ -170,11 +173,12 @@ class SecretService:
                 return
             if not collection.is_locked():
                 return
+            asked_s = time.monotonic()
             dismissed = collection.unlock()
             if not collection.is_locked():
                 return
-        # Where nothing can be drawn, a question is dismissed without having been seen.
-        seen = "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+        # Where the question cannot be drawn it counts as dismissed at once, before anyone could have seen it.
+        seen = time.monotonic() - asked_s > UNSEEN_S
         raise QuestionDeclinedError if dismissed and seen else StaysLockedError
 
 

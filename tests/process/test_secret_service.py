@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -192,8 +193,12 @@ def press(display: Display, *words: str) -> None:
     subprocess.run(["xdotool", *words], env={**os.environ, **display.env}, check=True, timeout=30)
 
 
-def question(display: Display) -> str:
-    """The question for the passphrase, once it is on screen."""
+READS_S = 0.5
+"""Nobody answers a question before they could read it."""
+
+
+def question(display: Display) -> None:
+    """Wait for the question for the passphrase, and look at it for a moment."""
 
     def shown() -> str:
         done = subprocess.run(
@@ -206,7 +211,8 @@ def question(display: Display) -> str:
         )
         return done.stdout.strip()
 
-    return until(shown, "the person is asked")
+    until(shown, "the person is asked")
+    time.sleep(READS_S)
 
 
 @needs_prompter
