@@ -9,6 +9,7 @@ import functools
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, Literal
 
@@ -82,6 +83,8 @@ class Host:
         self._pictures_asked = 0
         self._book: tuple[tuple[Any, ...], ChoiceBook] | None = None
         self.notices: list[dto.Notice] = []
+        self.aside: Callable[[str], None] = log.info
+        """Told what a window would show, where there is none."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> "Host":
@@ -249,11 +252,13 @@ class Host:
             self.open_window()
 
     def tell(self, name: str, level: Literal["info", "warning", "error"], code: str, sentence: str) -> None:
-        """Say a sentence in the window, if there is one."""
+        """Say a sentence in the window, or aside where there is none."""
         if self.window is not None and self.window.channel is not None and self.window.locked is not None:
             self.window.channel.tell(
                 dto.Notice(id=name, level=level, code=sanitize.code(code), text=sanitize.sentence(sentence))
             )
+        else:
+            self.aside(sentence)
 
     async def trusted(self) -> Dialogs:
         """The dialogs; ahead of the very first one the person chooses the picture that marks all of them.

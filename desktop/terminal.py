@@ -141,10 +141,11 @@ async def _as_host(
 
     try:
         async with Host(profile) as host:
+            host.aside = _aside
             if recover:
                 await host.recover()
                 for notice in host.notices:
-                    print(f"remuda: {plain(notice.text)}", file=sys.stderr)
+                    _aside(notice.text)
             code = await host.operations.perform(command, arguments, send, stop)
             # Others may have given this host orders meanwhile: it stays until they are carried out, and until
             # what they began is finished, unless the person ends it.
@@ -160,13 +161,17 @@ async def _as_host(
         return FAILED
 
 
+def _aside(sentence: str) -> None:
+    print(f"remuda: {plain(sentence)}", file=sys.stderr, flush=True)
+
+
 def rows(as_json: bool, line: Callable[[dict[str, Any]], str]) -> Show:
     def show(answer: dict[str, Any]) -> None:
         if "error" in answer:
             show_error(answer["error"], as_json)
         elif "note" in answer:
             # Beside the answer: what reads the rows is not to stumble over it.
-            print(f"remuda: {plain(answer['note'])}", file=sys.stderr)
+            _aside(answer["note"])
         elif "row" in answer:
             if as_json:
                 print_json(answer["row"])
