@@ -148,11 +148,12 @@ class Host:
         handler = logs.start(paths.logs, self.registry.redactor.text)
         stack.callback(logs.stop, handler)
         self.declared = _declared_models(paths)
+        self._native = NativeDriver(self.registry, declared=self.declared)
         self.stores = AgentStores(paths, self.settings.profile_uuid)
         stack.push_async_callback(self.stores.aclose)
         self.runtime = AgentRuntime(
             LocalBackend(
-                drivers=[NativeDriver(self.registry, declared=self.declared)],
+                drivers=[self._native],
                 connectors=self.registry,
                 storage=self.stores.open,
                 private_roots=(paths.data,),
@@ -273,6 +274,12 @@ class Host:
                 if word is not None:
                     await self.settings.set_picture_word(word)
         return self.dialogs
+
+    def read_declared_models(self) -> None:
+        """Go by what `models.toml` says now."""
+        self.declared = _declared_models(self.paths)
+        self._native.declare(self.declared)
+        self.connectors.on_change()
 
     def facts(self, connector: Connector, model: str) -> ModelFacts:
         """What is known of a model, and who says so."""

@@ -17,13 +17,14 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from desktop import agent_setup, profiles, sanitize, stored
+from desktop import agent_entry, agent_setup, network_entry, profile_entry, profiles, sanitize, stored
 from desktop.agents import preset_title, tool_words
 from desktop.authority import ChannelAuthority
 from desktop.choices import Choice, ChoiceBook
 from desktop.connector_entry import edit, enter_connector, remove, rotate
 from desktop.dialog import entry
 from desktop.dialogs import ConnectorPrefill
+from desktop.model_entry import declare_model
 from desktop.profile_store import AgentRecord
 from runtime_host.connectors.base import Connector
 from runtime_host.errors import AgentRuntimeError
@@ -78,6 +79,18 @@ class SetupDesk:
             "change-key": self._on_connector(rotate),
             "edit-connector": self._on_connector(edit),
             "remove-connector": self._on_connector(remove),
+            "declare-model": self._declare_model,
+            "network": self._network,
+            "add-agent": self._add_agent,
+            "edit-agent": self._on_agent(agent_entry.edit),
+            "duplicate-agent": self._on_agent(agent_entry.duplicate),
+            "delete-agent": self._on_agent(agent_entry.delete),
+            "add-profile": self._add_profile,
+            "rename-profile": self._on_profile(profile_entry.rename),
+            "delete-profile": self._on_profile(profile_entry.delete),
+            "open-profile": self._on_profile(profile_entry.open_profile),
+            "export-all": self._export_all,
+            "remove-all": self._remove_all,
         }
         self._pages: dict[dto.Page, Callable[[ChannelAuthority], Awaitable[list[dto.Message]]]] = {
             "connections": self._connections,
@@ -120,7 +133,9 @@ class SetupDesk:
 
     async def _connections(self, authority: ChannelAuthority) -> list[dto.Message]:
         state = await self._host.credentials.state()
+        network = self._host.network.view()
         return [
+            dto.Network(proxy=sanitize.line(network.proxy), certificates=sanitize.line(network.certificates)),
             dto.KeyStore(
                 state=state.state, sentence=sanitize.sentence(state.sentence), way=sanitize.sentence(state.way)
             ),
@@ -219,8 +234,87 @@ class SetupDesk:
 
     def _keys_changed(self, authority: ChannelAuthority) -> None:
         """The key store was used: it may have been unlocked meanwhile, or be gone."""
+        self._page_changed(authority, "connections")
+
+    async def _declare_model(self, command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+        """The target is a connector, whose model is named in the dialog, or an entry of the picker."""
+        connector = self._connector(command.target or "")
+        if connector is not None:
+            return await declare_model(self._host, connector, None)
+        choice = self._host.choices().get(command.target or "")
+        connector = self._host.connectors.find(choice.connector) if choice is not None else None
+        if choice is None or connector is None:
+            return None
+        return await declare_model(self._host, connector, choice.model)
+
+    async def _network(self, command: dto.Propose, authority: ChannelAuthority) -> bool:
+        done = await network_entry.change(self._host)
+        self._keys_changed(authority)
+        return done
+
+    # ------------------------------------------------------------------ agents and profiles
+
+    async def _add_agent(self, command: dto.Propose, authority: ChannelAuthority) -> bool:
+        return await agent_entry.add(self._host) is not None
+
+    def _on_agent(
+        self, do: "Callable[[Host, str], Awaitable[object]]"
+    ) -> Callable[[dto.Propose, ChannelAuthority], Awaitable[bool | None]]:
+        """A proposal about the agent that is its target."""
+
+        async def proposed(command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+            record = self.agent(command.target or "")
+            return None if record is None else bool(await do(self._host, record.agent_id))
+
+        return proposed
+
+    async def _add_profile(self, command: dto.Propose, authority: ChannelAuthority) -> bool:
+        done = await profile_entry.add(self._host) is not None
+        self._page_changed(authority, "profiles")
+        return done
+
+    def _on_profile(
+        self, do: "Callable[[Host, str], Awaitable[object]]"
+    ) -> Callable[[dto.Propose, ChannelAuthority], Awaitable[bool | None]]:
+        """A proposal about the profile that is its target."""
+
+        async def proposed(command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+            data = self._host.paths.data
+            entries = await in_own_thread(lambda: profiles.list_profiles(data), "list profiles")
+            found = next((one.profile_id for one in entries if profile_id(one.profile_id) == command.target), None)
+            if found is None:
+                return None
+            try:
+                return bool(await do(self._host, found))
+            finally:
+                self._page_changed(authority, "profiles")
+
+        return proposed
+
+    def _page_changed(self, authority: ChannelAuthority, page: dto.Page) -> None:
         if (channel := self._channel_of(authority)) is not None:
-            channel.page_changed("connections")
+            channel.page_changed(page)
+
+    # ------------------------------------------------------------------ all that is stored
+
+    async def _export_all(self, command: dto.Propose, authority: ChannelAuthority) -> bool:
+        destination = await profile_entry.ask_destination(self._host)
+        if destination is None:
+            return False
+        written = await self._told_work(
+            authority,
+            "Writing everything into one file",
+            lambda tell: profile_entry.export_all(self._host, destination, tell),
+        )
+        if written is None:
+            return False
+        if (channel := self._channel_of(authority)) is not None:
+            words = f"Everything is in {written.path.name}, {written.size_bytes / 2**20:,.1f} MiB, without your keys."
+            channel.tell(dto.Notice(id="exported", level="info", code="EXPORTED", text=sanitize.sentence(words)))
+        return True
+
+    async def _remove_all(self, command: dto.Propose, authority: ChannelAuthority) -> bool:
+        return await profile_entry.remove_all(self._host)
 
     # ------------------------------------------------------------------ asking a server
 

@@ -122,18 +122,27 @@ class NativeDriver:
     ) -> None:
         self.max_iterations = max_iterations
         self.retries = retries
-        self.declared = declared
-        self.efforts = ReasoningMap(
-            DRIVER_ID,
-            efforts=model_reasoning_efforts,
-            declared=declared.reasoning[DRIVER_ID],
-            not_reasoning=declared.not_reasoning,
-        )
+        self._vouched_efforts = model_reasoning_efforts
+        self.declare(declared)
         self._connectors = connectors
         self._timeouts = timeouts
         self._apis: dict[Api, ModelApi] = {}
         self._api_lock = asyncio.Lock()
         self._closed = False
+
+    def declare(self, declared: DeclaredModels) -> None:
+        """Go by these sayings of the person from now on.
+
+        Raises:
+            AgentDriverConfigurationError: an effort that is declared is unknown or never sent; then nothing changes.
+        """
+        self.efforts = ReasoningMap(
+            DRIVER_ID,
+            efforts=self._vouched_efforts,
+            declared=declared.reasoning[DRIVER_ID],
+            not_reasoning=declared.not_reasoning,
+        )
+        self.declared = declared
 
     @property
     def driver_id(self) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ from desktop.build import BUILD
 from desktop.connector_setup import ConnectorSetup
 from desktop.dialogs import Answer, ConnectorEntry, ConnectorPrefill, Form
 from desktop.secret import Secret
-from runtime_host.connectors.base import Connector, ConnectorTest
+from runtime_host.connectors.base import Connector, ConnectorTest, SecretRef
 from runtime_host.models.facts import ModelFacts
 from tests.loopback.chat_server import ChatServer
 from tests.unit.desktop.seat import Seat
 from ui.wire import dto
 from ui.wire.framing import HEAD
 
+CANARY = "sk-canary-0123456789"
 MANY = Connector(
     name="Many",
     vendor="openai-compatible",
@@ -471,3 +473,127 @@ async def test_a_path_a_policy_or_an_address_in_a_command_ends_the_channel(
     assert sitting.channel.breach is not None
     assert sitting.channel.breach.code == "FRAME_MALFORMED"
     assert person.asked == []
+
+
+# -------------------------------------------------------------------- what the person says of models
+
+
+async def test_what_is_said_of_a_model_is_kept_shown_as_said_and_used_at_once(
+    sitting: Seat, host: Host, person: Person
+) -> None:
+    await host.connectors.add(MANY)
+    puppet = sitting.puppet
+    choice = (await look_for(sitting, "vendor/model-9")).choices[0]
+    assert choice.efforts == ()
+    person.answers = {
+        "context_tokens": "128,000", "output_tokens": "", "efforts": ("low", "high"), "images": "no", "tools": "",
+        "price_input_usd": "0.15", "price_output_usd": "",
+    }  # fmt: skip
+    outcome = await puppet.ask(dto.Propose(request=puppet.request(), action="declare-model", target=choice.id))
+    assert outcome.status == "done"
+    said = (await look_for(sitting, "vendor/model-9")).choices[0]
+    assert (said.context, said.price, said.badge) == ("128,000 tokens", "$0.15 in per million tokens", "declared")
+    assert (said.efforts, said.images) == (("low", "high"), False)
+    outcome = await puppet.ask(
+        dto.Choose(request=puppet.request(), revision=puppet.binding.revision, choice=said.id, effort="low")
+    )
+    assert outcome.status == "done"
+    assert host.paths.models.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_model_that_its_server_does_not_list_can_be_named(sitting: Seat, host: Host, person: Person) -> None:
+    puppet = sitting.puppet
+    row = (await rows_of(sitting))["loopback"]
+    person.answers = {"model": "unlisted", "context_tokens": "4096"}
+    await puppet.ask(dto.Propose(request=puppet.request(), action="declare-model", target=row.id))
+    found = (await look_for(sitting, "unlisted")).choices
+    assert [(choice.model, choice.context) for choice in found] == [("unlisted", "4,096 tokens")]
+
+
+# --------------------------------------------------------------------------- network, agents, profiles
+
+
+async def test_the_way_out_is_asked_in_the_dialog_and_told_in_words(sitting: Seat, host: Host, person: Person) -> None:
+    puppet = sitting.puppet
+    await puppet.say(dto.WantPage(page="connections"))
+    before = await puppet.wait_for(dto.Network)
+    person.answers = {"proxy": "own", "address": "http://proxy.example.com:3128", "user": "", "ca_file": ""}
+    after = len(puppet.told)
+    outcome = await puppet.ask(dto.Propose(request=puppet.request(), action="network"))
+    assert outcome.status == "done", outcome
+    told = await puppet.wait_for(dto.Network, after=after)
+    assert told != before
+    assert "proxy.example.com:3128" in told.proxy
+
+
+async def test_a_login_of_a_proxy_is_in_no_message_and_no_setting(
+    sitting: Seat, host: Host, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[str] = []
+
+    async def exchange(name: str, secret: Secret, *, base_url: str) -> Any:
+        kept.append(secret.reveal())
+        return SecretRef(kind="keyring", name=name, base_url=base_url), None
+
+    monkeypatch.setattr(host.credentials, "exchange", exchange)
+    puppet = sitting.puppet
+    await puppet.say(dto.WantPage(page="connections"))
+    person.answers = {
+        "proxy": "own", "address": "proxy.example.com:3128", "user": "me", "password": Secret(CANARY), "ca_file": "",
+    }  # fmt: skip
+    outcome = await puppet.ask(dto.Propose(request=puppet.request(), action="network"))
+    assert outcome.status == "done", outcome
+    assert kept == [f"me:{CANARY}"]
+    assert CANARY not in repr(puppet.told)
+    assert CANARY not in repr(host.settings.network)
+    assert CANARY not in repr(person.answers)
+
+
+@pytest.mark.parametrize("action", ["edit-agent", "delete-agent"])
+async def test_an_agent_is_changed_in_the_dialog_only(sitting: Seat, host: Host, person: Person, action: Any) -> None:
+    await host.agents.duplicate("assistant", "Second")
+    puppet = sitting.puppet
+    await puppet.say(dto.WantPage(page="agents"))
+    rows = {row.name: row for row in (await puppet.wait_for(dto.Agents)).rows}
+    outcome = await puppet.ask(dto.Propose(request=puppet.request(), action=action, target=rows["Second"].id))
+    assert (outcome.status, outcome.code) == ("refused", "NOT_DONE")
+    assert len(person.asked) == 1
+    person.yes = True
+    after = len(puppet.told)
+    done = await puppet.ask(dto.Propose(request=puppet.request(), action="delete-agent", target=rows["Second"].id))
+    assert done.status == "done"
+    gone = await puppet.wait_for(dto.Agents, after=after)
+    assert [row.name for row in gone.rows] == ["Assistant"]
+    again = await puppet.ask(dto.Propose(request=puppet.request(), action=action, target=rows["Second"].id))
+    assert again.status == "stale"
+
+
+async def test_a_profile_is_made_and_what_is_gone_of_it_is_stale(sitting: Seat, host: Host, person: Person) -> None:
+    puppet = sitting.puppet
+    await puppet.say(dto.WantPage(page="profiles"))
+    await puppet.wait_for(dto.Profiles)
+    person.answers = {"name": "Work"}
+    after = len(puppet.told)
+    assert (await puppet.ask(dto.Propose(request=puppet.request(), action="add-profile"))).status == "done"
+    rows = (await puppet.wait_for(dto.Profiles, lambda p: len(p.rows) == 2, after=after)).rows
+    work = next(row for row in rows if row.name == "Work")
+    person.yes = True
+    delete = dto.Propose(request=puppet.request(), action="delete-profile", target=work.id)
+    assert (await puppet.ask(delete)).status == "done"
+    delete = dto.Propose(request=puppet.request(), action="delete-profile", target=work.id)
+    assert (await puppet.ask(delete)).status == "stale"
+
+
+async def test_everything_is_written_to_a_file_that_the_dialog_named(
+    sitting: Seat, host: Host, person: Person, tmp_path: Path
+) -> None:
+    puppet = sitting.puppet
+    person.answers = {"path": str(tmp_path / "all.zip")}
+    outcome = await puppet.ask(dto.Propose(request=puppet.request(), action="export-all"))
+    assert outcome.status == "done", outcome
+    assert (tmp_path / "all.zip").stat().st_mode & 0o777 == 0o600
+    progress = [message for message in puppet.told if isinstance(message, dto.Progress)]
+    assert progress[-1].ended
+    person.answers = None
+    outcome = await puppet.ask(dto.Propose(request=puppet.request(), action="export-all"))
+    assert outcome.code == "NOT_DONE"
