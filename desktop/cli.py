@@ -129,6 +129,8 @@ class _RunLines:
             print(plain(event["data"]["text"]), end="", flush=True)
         elif event["type"] == "diagnostic" and event["data"].get("code") == "EVENTS_DROPPED":
             print(f"\n[{event['data']['from']} to {event['data']['to']} are no longer kept]", flush=True)
+        elif event["type"] == "diagnostic" and event["data"].get("code") == "RETRY":
+            print(f"remuda: {plain(event['data']['message'])}", file=sys.stderr, flush=True)
 
     def _result(self, result: dict[str, Any]) -> None:
         if self._in_text:
@@ -168,6 +170,9 @@ def run(
     request_id: Annotated[str | None, typer.Option(help="Makes a repeated call the same run.")] = None,
     schema: Annotated[Path | None, typer.Option(help="File with the JSON schema that the reply has to meet.")] = None,
     metadata: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Kept with the request.")] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A picture that goes with the message; may be repeated.")
+    ] = None,
     as_json: Json = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return once the running app has accepted it.")] = False,
 ) -> int:
@@ -175,6 +180,7 @@ def run(
     try:
         pairs = terms.metadata(metadata or ())
         answer_format = terms.answer_format(schema.read_bytes(), schema.stem) if schema is not None else None
+        images = _pictures(image or [])
     except (OSError, ValueError) as fault:
         fail("USAGE", str(fault), USAGE, as_json=as_json)
     text = sys.stdin.read() if prompt == "-" else prompt
@@ -194,12 +200,22 @@ def run(
             "request_id": request_id,
             "response_format": answer_format,
             "metadata": pairs,
+            "images": images,
             "detach": detach,
         },
         show,
         recover=True,
     )
     return show.end(code)
+
+
+def _pictures(files: list[Path]) -> list[dict[str, str]]:
+    if not files:
+        return []
+    # Late: it brings the runtime's definitions along, which most commands do without.
+    from desktop.pictures import read_pictures
+
+    return read_pictures(files)
 
 
 @app.command()

@@ -25,8 +25,8 @@ from desktop.process import look, peer_of
 
 log = logging.getLogger("remuda.control")
 
-ORDER_BYTES = 8 * 1024 * 1024
-"""Most bytes of one order."""
+ORDER_BYTES = 40 * 1024 * 1024
+"""Most bytes of one order: a message with all the pictures it may bring, in base64."""
 PATIENCE_S = 5.0
 """How long a host may take until it has taken an order."""
 LAST_WORD_S = 1.0

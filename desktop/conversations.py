@@ -19,10 +19,11 @@ from typing import Any, NamedTuple, TypeVar
 from desktop.agent_stores import AgentStores
 from desktop.agents import FIRST_AGENT, AgentRefusedError, Agents, agent_terms, definition
 from desktop.choices import Choice, ChoiceBook
+from desktop.pictures import message_of
 from desktop.profile_store import AgentRecord, ConversationRecord, ProfileStore, ProfileTx
 from desktop.terms import Terms
 from runtime_host.capabilities import AgentInspection
-from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
+from runtime_host.definitions import AgentDefinition, ImagePart, SessionOptions, TrustedContext
 from runtime_host.errors import (
     AgentBusyError,
     AgentRuntimeError,
@@ -106,6 +107,7 @@ class _Message(NamedTuple):
     agent: str | None
     metadata: dict[str, Any] | None
     response_format: dict[str, Any] | None
+    pictures: tuple[ImagePart, ...] = ()
 
 
 class _Live:
@@ -416,6 +418,7 @@ class Conversations:
         agent: str | None = None,
         metadata: dict[str, Any] | None = None,
         response_format: dict[str, Any] | None = None,
+        pictures: tuple[ImagePart, ...] = (),
     ) -> tuple[str, Run]:
         """Say something; returns (conversation, run) once the message is on disk.
 
@@ -431,16 +434,17 @@ class Conversations:
             agent: what a new conversation is begun with, by its id; None for the current one.
             metadata: kept with the request.
             response_format: what the reply has to be, where it is not to be text.
+            pictures: go with the words, or alone.
 
         Raises:
             AgentRuntimeError: nothing was accepted; the text is still the caller's.
         """
-        message = _Message(text, request_id, choice, effort, terms, agent, metadata, response_format)
+        message = _Message(text, request_id, choice, effort, terms, agent, metadata, response_format, pictures)
         return await self._finish(self._send(conversation_id, message, composed=composed))
 
     async def _send(self, conversation_id: str | None, message: "_Message", *, composed: bool) -> tuple[str, Run]:
         text, choice = message.text, message.choice
-        if not text.strip():
+        if not text.strip() and not message.pictures:
             raise AgentRuntimeError("There is nothing to send.", code="MESSAGE_EMPTY")
         if not choice.available:
             raise AgentRuntimeError(choice.unavailable_because, code="CHOICE_UNAVAILABLE")
@@ -476,7 +480,7 @@ class Conversations:
             _check_bound(live.session.options, choice, message.terms)
             reasoning = choice.execution(effort).reasoning
             run = await live.session.run(
-                text,
+                message_of(text, message.pictures),
                 request_id=message.request_id,
                 model=choice.model if choice.model != bound.model else None,
                 reasoning=reasoning if reasoning != bound.reasoning else None,

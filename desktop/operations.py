@@ -21,6 +21,7 @@ from desktop.choices import NATIVE, Choice, missing, native_choice
 from desktop.connector_orders import ConnectorOrders
 from desktop.exit_codes import CANCELLED, COMPLETED, FAILED, SILENT, USAGE
 from desktop.network_orders import NetworkOrders
+from desktop.pictures import pictures_of
 from desktop.profile_store import AgentRecord
 from desktop.storage_orders import StorageOrders
 from desktop.terms import Terms, terms
@@ -244,6 +245,7 @@ class Operations:
             agent=agent.agent_id if agent is not None else None,
             metadata=arguments.get("metadata") or None,
             response_format=arguments.get("response_format"),
+            pictures=pictures_of(arguments),
         )
         accepted = {"session": conversation_id, "run": run.run_id, "request_id": request_id}
         await send({"accepted": accepted})

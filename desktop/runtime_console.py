@@ -30,6 +30,7 @@ from desktop import answers, terms
 from desktop.answers import Send
 from desktop.exit_codes import COMPLETED, FAILED, USAGE
 from desktop.paths import ProfilePaths, private_dir
+from desktop.pictures import message_of, pictures_of
 from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
 from runtime_host.errors import AgentRuntimeError, AgentScopeMismatchError
 from runtime_host.run import Run
@@ -327,7 +328,7 @@ class RuntimeOrders:
         effort = arguments.get("reasoning")
         response_format = arguments.get("response_format")
         run = await session.run(
-            str(arguments.get("prompt", "")),
+            message_of(str(arguments.get("prompt", "")), pictures_of(arguments)),
             request_id=arguments.get("request_id") or None,
             model=arguments.get("model") or None,
             reasoning=ReasoningConfig.model_validate({"effort": effort}) if effort else None,

@@ -246,12 +246,12 @@ class SqliteAgentTx(SqliteTx):
         return digest
 
     def image(self, session_id: str, digest: str) -> bytes | None:
-        row = self.db.execute(
+        row: tuple[bytes] | None = self.db.execute(
             "SELECT data FROM images WHERE digest = ? AND image IN"
             " (SELECT image FROM image_uses JOIN sessions USING (session) WHERE session_id = ?)",
             (digest, session_id),
         ).fetchone()
-        return row and row[0]
+        return None if row is None else row[0]
 
     def images(self, session_id: str) -> list[ImageUse]:
         rows = self.db.execute(

@@ -8,8 +8,9 @@ import asyncio
 import hashlib
 import json
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from tests.loopback.chat_server import BEHAVIOURS as CHAT_BEHAVIOURS
 from tests.loopback.chat_server import Answer, Behaviour, ChatServer, Recorded, is_image
@@ -110,7 +111,7 @@ class MessagesAnswer(Answer):
         if self.begun:
             return
         self.begun = True
-        message = {
+        message: dict[str, Any] = {
             "id": "msg_1",
             "type": "message",
             "role": "assistant",
@@ -133,7 +134,7 @@ class MessagesAnswer(Answer):
         self.open_block = kind
         await self.event("content_block_start", index=self.blocks, content_block={"type": kind, **content})
 
-    async def delta(self, **delta: Any) -> None:  # type: ignore[override]  # of this API there are other ones
+    async def delta(self, **delta: Any) -> None:
         await self.event("content_block_delta", index=self.blocks, delta=delta)
 
     async def close(self) -> None:
@@ -213,12 +214,13 @@ def signature_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+Behave = Callable[[MessagesAnswer], Awaitable[None]]
 BEHAVIOURS: dict[str, Behaviour] = {name: done for name, done in CHAT_BEHAVIOURS.items() if name not in ONLY_CHAT}
 
 
-def behaviour(name: str) -> Any:
-    def put(function: Any) -> Any:
-        BEHAVIOURS[name] = function
+def behaviour(name: str) -> Callable[[Behave], Behave]:
+    def put(function: Behave) -> Behave:
+        BEHAVIOURS[name] = cast(Behaviour, function)
         return function
 
     return put

@@ -7,8 +7,9 @@ sealed reasoning that was changed, and requests that want to be stored are refus
 import asyncio
 import json
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from tests.loopback.chat_server import BEHAVIOURS as CHAT_BEHAVIOURS
 from tests.loopback.chat_server import Answer, Behaviour, ChatServer, Recorded, is_data_url
@@ -103,7 +104,7 @@ class ResponsesAnswer(Answer):
         self.item = {"id": f"{kind[:2]}_{self.index}", "type": kind, "status": "in_progress", **content}
         await self.event("response.output_item.added", output_index=self.index, item=self.item)
 
-    async def delta(self, **fields: Any) -> None:  # type: ignore[override]  # of this API there are other ones
+    async def delta(self, **fields: Any) -> None:
         kind = fields.pop("kind")
         await self.event(f"response.{kind}.delta", item_id=self.item["id"], output_index=self.index, **fields)
 
@@ -203,12 +204,13 @@ class ResponsesAnswer(Answer):
         return [item for item in self.request.json()["input"] if item["type"] == "function_call_output"]
 
 
+Behave = Callable[[ResponsesAnswer], Awaitable[None]]
 BEHAVIOURS: dict[str, Behaviour] = {name: done for name, done in CHAT_BEHAVIOURS.items() if name not in ONLY_CHAT}
 
 
-def behaviour(name: str) -> Any:
-    def put(function: Any) -> Any:
-        BEHAVIOURS[name] = function
+def behaviour(name: str) -> Callable[[Behave], Behave]:
+    def put(function: Behave) -> Behave:
+        BEHAVIOURS[name] = cast(Behaviour, function)
         return function
 
     return put

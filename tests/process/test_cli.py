@@ -38,8 +38,8 @@ FAULTS = (
     Fault("401", 1, "failed", "PROVIDER_KEY_REFUSED", "refused the key"),
     Fault("401-echo", 1, "failed", "PROVIDER_KEY_REFUSED", "refused the key"),
     Fault("404-model", 1, "failed", "PROVIDER_MODEL_UNKNOWN", "no model called"),
-    Fault("429", 1, "failed", "PROVIDER_RATE_LIMITED", "20 seconds"),
-    Fault("500", 1, "failed", "PROVIDER_UNAVAILABLE", "(500)"),
+    Fault("429-hour", 1, "failed", "PROVIDER_RATE_LIMITED", "60 minutes"),
+    Fault("500", 1, "failed", "PROVIDER_UNAVAILABLE", "tried 3 times"),
     Fault("cut-before-text", 1, "failed", "PROVIDER_STREAM_CUT", "not sent again"),
     Fault("cut-after-text", 1, "failed", "PROVIDER_STREAM_CUT", "kept", BEGUN),
     Fault("malformed-json", 1, "failed", "PROVIDER_MALFORMED", "kept", BEGUN),
@@ -144,6 +144,26 @@ def test_a_dash_reads_the_message_from_standard_input(place: Home, server: ChatS
     assert len(asked(server)) == 1
 
 
+def test_a_picture_goes_with_the_message_and_a_second_try_is_said(place: Home, server: ChatServer) -> None:
+    picture = place.folder / "picture.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(3 * 1024 * 1024 - 8))
+    (place.folder / "link.png").symlink_to(picture)
+    with running_host(place, server):
+        done = place.run("run", QUESTION, "--image", str(picture), "--image", str(picture))
+        assert (done.returncode, done.stdout.strip()) == (0, DEFAULT_REPLY), done.stderr
+        refused = place.run("run", QUESTION, "--image", str(place.folder / "link.png"), "--json")
+        [line] = lines(refused.stdout)
+        assert (refused.returncode, line["code"]) == (2, "USAGE")
+        assert "is a link" in line["message"]
+        again = place.run("run", QUESTION, "--model", "500")
+        assert again.returncode == 1
+        said = again.stderr.splitlines()
+        assert [row for row in said if "asked for once more" in row] == said[:2]
+        assert said[0].endswith("(try 2).")
+    pictures = [request.body.count(b"data:image/png;base64,") for request in server.requests if request.body]
+    assert pictures == [0, 2, 0, 0, 0]  # the first is of the host that runs
+
+
 def test_each_fault_of_a_server_has_its_words_and_its_code(place: Home, server: ChatServer) -> None:
     with running_host(place, server):
         for fault in FAULTS:
@@ -162,13 +182,13 @@ def test_each_fault_of_a_server_has_its_words_and_its_code(place: Home, server: 
             [row] = rows(place, "status", result["session"])
             assert row["state"] == {"completed": "done"}.get(fault.status, fault.status), about
             assert row["code"] == fault.code, about
-        # In words, for a person; and each message went out once.
+        # In words, for a person; and each message went out once, besides those two of which nothing was shown.
         spoken = place.run("run", QUESTION, "--model", "401-echo")
         assert (spoken.returncode, spoken.stdout) == (1, "")
         assert spoken.stderr.startswith("remuda: ")
         assert "refused the key" in spoken.stderr
         assert DEFAULT_KEY not in spoken.stderr
-        assert len(asked(server)) == len(FAULTS) + 2
+        assert len(asked(server)) == len(FAULTS) + 2 + 2 * 2
 
 
 @pytest.mark.parametrize("words", [("sessions",), ("sessions", "--json"), ("run", "hello")])
