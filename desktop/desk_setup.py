@@ -24,6 +24,7 @@ from desktop.choices import Choice, ChoiceBook
 from desktop.connector_entry import edit, enter_connector, remove, rotate
 from desktop.dialog import entry
 from desktop.dialogs import ConnectorPrefill
+from desktop.discovery import Found, look
 from desktop.model_entry import declare_model
 from desktop.profile_store import AgentRecord
 from runtime_host.connectors.base import Connector
@@ -55,6 +56,9 @@ class Visit:
     def __init__(self) -> None:
         self.tested: dict[str, tuple[str, bool]] = {}
         self.testing: set[str] = set()
+        self.found: dict[str, Found] = {}
+        self.looking = False
+        self.looked = False
         self.works: dict[str, asyncio.Task[Any]] = {}
         self.tests = asyncio.Semaphore(TESTS_AT_ONCE)
 
@@ -69,6 +73,8 @@ class SetupDesk:
         self._visits: WeakKeyDictionary[ChannelAuthority, Visit] = WeakKeyDictionary()
         self.commands: dict[type, Callable[[Any, str, ChannelAuthority], Awaitable[dto.Outcome]]] = {
             dto.Propose: self._propose,
+            dto.Look: self._look,
+            dto.UseFound: self._use_found,
             dto.TestConnector: self._test,
             dto.RefreshModels: self._refresh,
             dto.SetDefault: self._set_default,
@@ -140,6 +146,7 @@ class SetupDesk:
                 state=state.state, sentence=sanitize.sentence(state.sentence), way=sanitize.sentence(state.way)
             ),
             await self.connectors(authority),
+            _found_message(self._visit(authority)),
         ]
 
     async def _agents(self, authority: ChannelAuthority) -> list[dto.Message]:
@@ -367,6 +374,37 @@ class SetupDesk:
         if (channel := self._channel_of(authority)) is not None:
             channel.changed(what)
 
+    # ------------------------------------------------------------------ what is here
+
+    async def _look(self, command: dto.Look, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        visit = self._visit(authority)
+        if visit.looking:
+            return _done(command.request)
+        visit.looking = True
+        self._tell(authority, _found_message(visit))
+        try:
+            found = await look()
+            visit.found = {sanitize.wire_id("found:" + one.found_id): one for one in found}
+            visit.looked = True
+        finally:
+            visit.looking = False
+            self._tell(authority, _found_message(visit))
+        return _done(command.request)
+
+    async def _use_found(self, command: dto.UseFound, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        found = self._visit(authority).found.get(command.found)
+        if found is None:
+            return gone(command.request)
+        if not found.usable:
+            raise AgentRuntimeError(found.note or "Nothing can be made of it yet.", code="FOUND_NOT_USABLE")
+        kind = next((one.kind for one in entry.KINDS if one.label.casefold() == found.name.casefold()), "compatible")
+        done = await self._entered(ConnectorPrefill(kind=kind, address=found.base_url), authority)
+        return _done(command.request) if done else not_done(command.request)
+
+    def _tell(self, authority: ChannelAuthority, message: dto.Message) -> None:
+        if (channel := self._channel_of(authority)) is not None:
+            channel.tell(message)
+
     # ------------------------------------------------------------------ defaults
 
     async def _set_default(self, command: dto.SetDefault, text: str, authority: ChannelAuthority) -> dto.Outcome:
@@ -494,6 +532,24 @@ def _connector_row(connector: Connector, used_by: str, visit: Visit) -> dto.Conn
         test=("ok" if well else "problem") if sentence else "",
         testing=connector.name in visit.testing,
     )
+
+
+def _found_message(visit: Visit) -> dto.Found:
+    rows = [
+        dto.FoundRow(
+            id=name,
+            kind=one.kind,
+            name=sanitize.line(one.name),
+            # Where a program lies is nothing that a window needs to know.
+            detail=sanitize.line(
+                one.detail if one.kind == "server" else f"version {one.version}" if one.version else ""
+            ),
+            note=sanitize.sentence(one.note),
+            usable=one.usable,
+        )
+        for name, one in visit.found.items()
+    ]
+    return dto.Found(looking=visit.looking, looked=visit.looked, rows=fitting(rows[:32]))
 
 
 def vendor_words(connector: Connector) -> str:

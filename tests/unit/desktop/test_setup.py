@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from desktop import desk_setup
 from desktop.app import Host
 from desktop.build import BUILD
 from desktop.connector_setup import ConnectorSetup
 from desktop.dialogs import Answer, ConnectorEntry, ConnectorPrefill, Form
+from desktop.discovery import Found
 from desktop.secret import Secret
 from runtime_host.connectors.base import Connector, ConnectorTest, SecretRef
 from runtime_host.models.facts import ModelFacts
@@ -401,6 +403,59 @@ async def test_a_flood_of_tests_asks_a_server_once_and_ends_with_its_channel(
     await other.puppet.wait_for(dto.Connectors)
     assert not (await rows_of(other))["loopback"].testing
     assert not any(isinstance(message, dto.Progress) for message in other.puppet.told)
+    await other.aclose()
+
+
+# ------------------------------------------------------------------------------------ what is here
+
+OLLAMA = Found("a1", "server", "Ollama", "127.0.0.1:11434 · 2 models", "http://127.0.0.1:11434/v1", usable=True)
+CODEX = Found(
+    "b2",
+    "cli",
+    "Codex",
+    "/usr/bin/codex, version 1.2.3",
+    version="1.2.3",
+    path="/usr/bin/codex",
+    note="It comes to use with its harness.",
+)
+
+
+async def test_what_is_here_is_looked_for_only_when_asked_and_used_through_the_dialog(
+    sitting: Seat, host: Host, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    going_on = asyncio.Event()
+
+    async def look() -> tuple[Found, ...]:
+        nonlocal looks
+        looks += 1
+        await going_on.wait()
+        return OLLAMA, CODEX
+
+    monkeypatch.setattr(desk_setup, "look", look)
+    puppet = sitting.puppet
+    await puppet.say(dto.WantPage(page="connections"))
+    before = await puppet.wait_for(dto.Found)
+    assert (before.looking, before.looked, before.rows, looks) == (False, False, (), 0)
+    first = puppet.request()
+    await puppet.say(*[dto.Look(request=number) for number in (first, *(puppet.request() for _ in range(200)))])
+    await puppet.wait_for(dto.Outcome, lambda o: o.request == first + 200)
+    assert (await puppet.wait_for(dto.Found, lambda f: f.looking)).rows == ()
+    going_on.set()
+    found = await puppet.wait_for(dto.Found, lambda f: f.looked)
+    assert looks == 1, "a flood of looks is one look"
+    server, program = found.rows
+    assert (server.name, server.usable, program.usable) == ("Ollama", True, False)
+    assert "/usr/bin" not in repr(found)
+    outcome = await puppet.ask(dto.UseFound(request=puppet.request(), found=server.id))
+    assert outcome.code == "NOT_DONE"
+    assert (person.asked[0].kind, person.asked[0].address) == ("ollama", "http://127.0.0.1:11434/v1")
+    outcome = await puppet.ask(dto.UseFound(request=puppet.request(), found=program.id))
+    assert (outcome.status, outcome.text) == ("refused", CODEX.note)
+    other = Seat(host)
+    await other.puppet.lock()
+    await other.puppet.say(dto.WantPage(page="connections"))
+    assert (await other.puppet.wait_for(dto.Found)).rows == (), "what one window looked for is not another's"
     await other.aclose()
 
 
