@@ -2,7 +2,8 @@
 
 A driver owns the I/O with one harness. It must not know storage, journal, other drivers or any
 desktop. Invariants: vendor errors never cross it (they become `AgentNativeExecutionError` or a failed
-`DriverResult`); it never sends the same input twice; a cancel that was confirmed stays confirmed.
+`DriverResult`); it never sends an input twice of which anything but a reply could come; a cancel that was confirmed
+stays confirmed.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
