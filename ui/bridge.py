@@ -18,7 +18,7 @@ from PySide6.QtQml import QQmlPropertyMap
 from ui.looks import Looks
 from ui.models import lists
 from ui.models.conversations import ConversationsModel
-from ui.models.places import parts
+from ui.models.places import parts, whole_parts
 from ui.models.rows import ListModel
 from ui.models.transcript import TranscriptModel
 from ui.setup_bridge import SetupBridge
@@ -175,6 +175,8 @@ class Bridge(QObject):
                 value = one_line(value)
             elif name in _NAMES:
                 value = parts(value)
+            elif name == "sentenceShort":
+                value = whole_parts(value)
             elif name in _SENTENCES:
                 value = visible(value)
             if name not in self._facts or self._facts[name] != value:

@@ -62,10 +62,10 @@ Item {
                 x: theme.s8
                 anchors.verticalCenter: parent.verticalCenter
                 width: Math.min(implicitWidth, sentence.width - theme.iconSmall - theme.s4 - 2 * theme.s8)
-                text: now.sentence
+                text: now.sentenceShort
                 horizontalAlignment: Text.AlignLeft
                 elide: Text.ElideRight
-                maximumLineCount: 2
+                maximumLineCount: theme.linesMost
                 color: sentence.hovered ? theme.text : theme.quiet
             }
             Icon {

@@ -18,7 +18,12 @@ T.Popup {
             if (choicesModel.rowAt(place).chosen)
                 at = place;
         list.currentIndex = list.count > 0 ? Math.max(0, at) : -1;
-        list.positionViewAtIndex(Math.max(0, list.currentIndex), ListView.Contain);
+        reveal();
+    }
+    function reveal() {
+        list.forceLayout();
+        if (list.currentIndex >= 0)
+            list.positionViewAtIndex(list.currentIndex, ListView.Contain);
     }
     function step(by) {
         if (list.count === 0)
@@ -69,7 +74,6 @@ T.Popup {
         if (waiting || !eager)
             return;
         eager = false;
-        list.forceLayout();
         aim();
         take(row, effort);
     }
@@ -154,6 +158,7 @@ T.Popup {
             keyNavigationEnabled: false
             highlightMoveDuration: 0
             currentIndex: -1
+            onHeightChanged: Qt.callLater(picker.reveal)
             Accessible.role: Accessible.List
             Accessible.name: "Harness and model"
             T.ScrollBar.vertical: Bar {}

@@ -14,6 +14,9 @@ from ui.wire import dto
 BADGES = {"": "", "assumed": "assumed", "declared": "declared by you"}
 """Where facts come from, if not from the provider."""
 
+LONGEST = 40
+"""Most characters of one part of the header's sentence; the whole is its accessible name."""
+
 NO_IMAGES = "cannot take images"
 
 TESTS = {"": ("", "done"), "ok": ("check", "up"), "problem": ("failed", "failed")}
@@ -27,7 +30,17 @@ def name(text: str) -> str:
 
 def parts(text: str) -> str:
     """A line of the host whose parts may be names: each kept to itself."""
-    return " · ".join(isolated(part) for part in one_line(text).split(" · "))
+    return " · ".join(isolated(part) for part in _cut(text))
+
+
+def whole_parts(text: str) -> str:
+    """The same on several lines: it breaks between the parts, and no part is so long that it hides the others."""
+    short = (part if len(part) <= LONGEST else f"{part[: LONGEST // 2]}…{part[-LONGEST // 2 :]}" for part in _cut(text))
+    return " · ".join(isolated(part.replace(" ", "\u00a0")) for part in short)
+
+
+def _cut(text: str) -> list[str]:
+    return one_line(text).split(" · ")
 
 
 def sentence_case(text: str) -> str:

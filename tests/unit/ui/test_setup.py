@@ -102,6 +102,13 @@ def test_names_do_not_reorder_what_stands_around_them(setup: Setup) -> None:
     assert row["sentence"] == f"Native · \u2068{RTL}\u2069 · medium"
 
 
+def test_a_long_name_does_not_hide_what_may_be_touched() -> None:
+    short = places.whole_parts("Native · " + "m" * 300 + " · touches nothing")
+    assert short.startswith("Native · mmm")
+    assert short.endswith(" · touches\u00a0nothing")
+    assert len(short) < 80
+
+
 @pytest.mark.parametrize(
     ("size_bytes", "words"),
     [(0, "0 bytes"), (1, "1 byte"), (999, "999 bytes"), (1000, "1.0 kB"), (48_201_728, "48 MB"), (999_600, "1.0 MB"),
