@@ -35,6 +35,40 @@ DELETE = wire.AskDelete(
 )
 CONNECTOR = wire.AskConnector(question=1, asked_by="the Remuda window", kind="compatible")
 
+KINDS = wire.AskConnector(question=1, asked_by="the Remuda window", taken=("Anthropic",))
+TWO = (wire.Option(value="chat", label="Chat"), wire.Option(value="read", label="Read a folder", means="Reads it."))
+FORM = wire.AskForm(
+    question=1,
+    asked_by="the Remuda window",
+    title="Edit this agent",
+    fields=(
+        wire.FormField(id="name", kind="line", label="Name", required=True, bound=64),
+        wire.FormField(id="told", kind="text", label="Instructions", bound=65_536),
+        wire.FormField(id="preset", kind="choice", label="May touch", value="chat", options=TWO, required=True),
+        wire.FormField(id="folder", kind="path", label="Folder", required=True, when=("preset", ("read",))),
+        wire.FormField(id="tools", kind="checks", label="Tools", value=(), options=TWO),
+        wire.FormField(id="first", kind="switch", label="The first", value=False),
+    ),
+)
+MANY = wire.AskForm(
+    question=1,
+    asked_by="x",
+    title="Choose a model",
+    fields=(
+        wire.FormField(
+            id="model", kind="choice", label="Model", required=True,
+            options=tuple(wire.Option(value=f"m{n}", label=f"vendor/model-{n}") for n in range(500)),
+        ),
+    ),
+)  # fmt: skip
+KEY_CHANGE = wire.AskForm(
+    question=1,
+    asked_by="x",
+    title="Change the key",
+    about="groq",
+    fields=(wire.FormField(id="key", kind="secret", label="New key", required=True, bound=4096),),
+)
+
 Open = Callable[..., AbstractContextManager[DialogUnderTest]]
 
 
@@ -156,10 +190,179 @@ def test_a_pasted_key_is_freed_of_whitespace_and_never_given_to_other_windows(op
             owner.wait(10)
 
 
+def test_a_kind_brings_its_name_and_address_and_is_chosen_by_keyboard(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(KINDS)
+        d.focus()
+        d.xdotool("key", "Right", "Return")
+        d.xdotool("type", KEY)
+        d.xdotool("key", "Return")
+        assert d.hear() == wire.Typed(
+            question=1, kind="anthropic", name="Anthropic 2", address="https://api.anthropic.com", key=KEY
+        )
+
+
+def test_a_server_on_this_computer_needs_no_key(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(KINDS)
+        d.focus()
+        # Without a kind nothing leaves; then two to the right of the second row, and back.
+        d.xdotool("key", "Tab", "Tab", "Return")
+        assert d.silent(0.5)
+        d.xdotool("key", "Right", "Right", "Right", "Right", "Return", "Return")
+        assert d.hear() == wire.Typed(
+            question=1, kind="ollama", name="Ollama", address="http://localhost:11434/v1", key=""
+        )
+
+
+def test_what_was_typed_stays_when_another_kind_is_chosen(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(wire.AskConnector(question=1, asked_by="x", name="Mine"))
+        d.focus()
+        d.xdotool("key", "space", "Right", "Return")
+        d.xdotool("type", KEY)
+        d.xdotool("key", "Return")
+        typed = d.hear_a(wire.Typed)
+        assert (typed.kind, typed.name, typed.address) == ("anthropic", "Mine", "https://api.anthropic.com")
+
+
+def test_a_key_that_is_kept_stays_only_with_its_address(opened: Open) -> None:
+    kept = wire.AskConnector(
+        question=1, asked_by="x", kind="compatible", name="groq", address="https://api.example.com", name_fixed=True,
+        kept_for="https://api.example.com",
+    )  # fmt: skip
+    with opened() as d:
+        d.open_ready(kept)
+        d.focus()
+        d.xdotool("key", "Return")
+        assert d.hear_a(wire.Typed).key == ""
+    with opened() as d:
+        d.open_ready(kept)
+        d.focus()
+        d.xdotool("key", "shift+Tab", "shift+Tab", "ctrl+a")
+        d.xdotool("type", "https://other.example.com")
+        d.xdotool("key", "Return", "Return")
+        assert d.silent(0.5)
+        d.xdotool("type", KEY)
+        d.xdotool("key", "Return")
+        typed = d.hear_a(wire.Typed)
+        assert (typed.address, typed.key) == ("https://other.example.com", KEY)
+
+
+def test_a_secret_of_a_form_is_said_once_and_the_process_ends(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(KEY_CHANGE)
+        d.focus()
+        d.xdotool("key", "Return")
+        assert d.silent(0.3)
+        d.xdotool("type", KEY)
+        assert KEY.encode() not in d.heard_bytes
+        d.xdotool("key", "Return")
+        assert d.hear() == wire.Filled(question=1, values={"key": KEY})
+        with pytest.raises(Gone):
+            d.hear()
+        assert d.wait() == 0
+        assert d.heard_bytes.count(KEY.encode()) == 1
+
+
+# ----------------------------------------------------------------------------------------- a form
+
+
+def test_a_form_is_filled_in_by_keyboard_alone(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(FORM)
+        d.focus()
+        d.xdotool("type", "Trips")
+        d.xdotool("key", "Return")
+        d.xdotool("type", "Go by")
+        d.xdotool("key", "Return")  # a line break here
+        d.xdotool("type", "train.")
+        d.xdotool("key", "Tab", "Down", "Return")  # read a folder: which one is asked now
+        d.xdotool("type", "/tmp/notes")
+        d.xdotool("key", "Return", "space", "Down", "space", "space", "Return")  # the first tool, not the second
+        d.xdotool("key", "space", "Return")
+        assert d.hear() == wire.Filled(
+            question=1,
+            values={
+                "name": "Trips",
+                "told": "Go by\ntrain.",
+                "preset": "read",
+                "folder": "/tmp/notes",
+                "tools": ("chat",),
+                "first": True,
+            },
+        )
+
+
+def test_a_form_that_is_not_complete_does_not_leave_and_leads_to_what_is_missing(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(FORM)
+        d.focus()
+        d.xdotool("key", "shift+Tab", "Return")  # from the first field backwards: the button
+        assert d.silent(0.5)
+        d.xdotool("type", "Trips")  # the name has the focus
+        d.xdotool("key", "Tab", "Tab", "Down", "Tab")
+        d.xdotool("type", "notes")  # no whole path
+        d.xdotool("key", "Tab", "Tab", "Tab", "Tab", "Tab", "Tab", "Return")
+        assert d.silent(0.5)
+        d.xdotool("key", "ctrl+a")
+        d.xdotool("type", "/notes")
+        d.xdotool("key", "Tab", "Tab", "Tab", "Tab", "Return")
+        filled = d.hear_a(wire.Filled)
+        assert (filled.values["name"], filled.values["folder"]) == ("Trips", "/notes")
+
+
+def test_one_of_hundreds_is_found_by_typing(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(MANY)
+        d.focus()
+        d.xdotool("key", "Return")
+        assert d.silent(0.3)
+        d.xdotool("type", "MODEL-49")
+        d.xdotool("key", "Return", "Down", "Down", "Return")
+        assert d.hear() == wire.Filled(question=1, values={"model": "m491"})
+
+
+def test_what_is_wrong_with_a_field_has_the_focus_when_it_is_asked_again(opened: Open) -> None:
+    fields = (
+        wire.FormField(id="first", kind="line", label="First", value="kept"),
+        wire.FormField(id="name", kind="line", label="Name", value="Trips", problem="There is one of this name."),
+    )
+    with opened() as d:
+        d.open_ready(wire.AskForm(question=1, asked_by="x", title="Again", fields=fields))
+        d.focus()
+        d.xdotool("type", " 2")
+        d.xdotool("key", "Return")
+        assert d.hear() == wire.Filled(question=1, values={"first": "kept", "name": "Trips 2"})
+
+
+@pytest.mark.needs("xclip")
+def test_sixty_four_kibibytes_of_text_fit_and_more_is_not_sent(opened: Open) -> None:
+    ask = wire.AskForm(
+        question=1, asked_by="x", title="Instructions",
+        fields=(wire.FormField(id="told", kind="text", label="Instructions", bound=65_536),),
+    )  # fmt: skip
+    text = "\u00e4" * 32_000 + "\n" + "x" * 1_535
+    with opened() as d:
+        d.open_ready(ask)
+        owner = _clipboard(d, text)
+        try:
+            d.focus()
+            d.xdotool("key", "ctrl+v")
+            d.xdotool("type", "yz")
+            d.xdotool("key", "ctrl+Return")
+            assert d.silent(1.0)
+            d.xdotool("key", "BackSpace", "BackSpace", "ctrl+Return")
+            assert d.hear_a(wire.Filled).values["told"] == text
+        finally:
+            owner.terminate()
+            owner.wait(10)
+
+
 # ------------------------------------------------------------------------------ the safe answer
 
 
-@pytest.mark.parametrize("ask", [DELETE, CONNECTOR, wire.AskPicture(question=1)])
+@pytest.mark.parametrize("ask", [DELETE, CONNECTOR, KINDS, FORM, wire.AskPicture(question=1)])
 @pytest.mark.parametrize("way", ["Escape", "close"])
 def test_escape_and_closing_the_window_are_no(opened: Open, ask: wire.Ask, way: str) -> None:
     with opened() as d:

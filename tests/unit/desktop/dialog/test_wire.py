@@ -54,8 +54,51 @@ def test_every_question_is_drawn_made_visible() -> None:
         wire.AskDelete(question=1, asked_by=hostile, what=hostile, title=hostile, goes=(hostile,), running=hostile),
         wire.AskRemove(question=1, asked_by=hostile, name=hostile, address=hostile, key=hostile, used_by=(hostile,)),
         wire.AskConnector(question=1, asked_by=hostile, problem=hostile),
+        wire.AskForm(
+            question=1,
+            asked_by=hostile,
+            title=hostile,
+            lead=hostile,
+            about=hostile,
+            detail=hostile,
+            effect=hostile,
+            confirm=hostile,
+            problem=hostile,
+            fields=(
+                wire.FormField(
+                    id="f",
+                    kind="choice",
+                    label=hostile,
+                    hint=hostile,
+                    help=hostile,
+                    problem=hostile,
+                    options=(wire.Option(value="v", label=hostile, means=hostile),),
+                ),
+            ),
+        ),
     ):
         drawn = msgspec.json.encode(question_map(ask)).decode()
         assert "U+202E" in drawn
         assert "\u202e" not in drawn
         assert "\u200b" not in drawn
+
+
+def test_the_largest_form_and_the_largest_answer_fit_a_frame() -> None:
+    options = tuple(wire.Option(value=f"v{n}", label="ü" * 200, means="ü" * 300) for n in range(wire.MOST_OPTIONS))
+    asked = wire.AskForm(
+        question=1,
+        asked_by="x",
+        title="t",
+        fields=(
+            wire.FormField(id="t", kind="text", label="T", value="\x01" * 65_536, bound=65_536),
+            wire.FormField(id="c", kind="choice", label="C", options=options),
+        ),
+    )
+    assert list(wire.dialog_decoder().feed(wire.host_encoder().encode([asked])))[0].messages == [asked]
+    filled = wire.Filled(question=1, values={"t": "\x01" * wire.FORM_BYTES, "c": "v1"})
+    assert list(wire.host_decoder().feed(wire.dialog_encoder().encode([filled])))[0].messages == [filled]
+
+
+def test_what_was_filled_in_is_not_printed() -> None:
+    filled = wire.Filled(question=1, values={"key": "canary-key", "more": ("canary-key",)})
+    assert "canary" not in f"{filled!r} {filled}"
