@@ -4,6 +4,7 @@ When one of these fails after an update of the SDK, the trap is gone or has move
 """
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx2
 import openai
@@ -12,6 +13,7 @@ import pytest
 from runtime_host.connectors.transport import OutOfScopeError, Timeouts, open_connections, scoped_client
 from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_MODEL, ChatServer
 from tests.loopback.fixtures import chat_server
+from tests.loopback.responses_server import ResponsesServer
 
 __all__ = ["chat_server"]
 
@@ -121,3 +123,78 @@ async def test_the_client_bounds_what_an_error_may_say() -> None:
     answer = await client.get("http://localhost/v1/models")
     assert (answer.status_code, len(answer.content)) == (500, 64 * 1024)
     await client.aclose()
+
+
+# ---------------------------------------------------------------------------------------- Responses
+
+
+@pytest.fixture
+async def responses_server() -> AsyncIterator[ResponsesServer]:
+    async with ResponsesServer() as server:
+        yield server
+
+
+async def raw_events(client: openai.AsyncOpenAI) -> list[Any]:
+    try:
+        asked = [{"type": "message", "role": "user", "content": "Hello"}]
+        fields: dict[str, Any] = {"model": DEFAULT_MODEL, "input": asked, "stream": True, "store": False}
+        stream: Any = await client.responses.create(**fields)
+        return [event async for event in stream]
+    finally:
+        await client.close()
+
+
+def text_of(came: list[Any]) -> str:
+    return "".join(event.delta for event in came if event.type == "response.output_text.delta")
+
+
+async def test_no_key_of_its_own_makes_a_request_the_same_one(responses_server: ResponsesServer) -> None:
+    await raw_events(bare(responses_server.base_url))
+    assert "idempotency-key" not in responses_server.requests[0].headers
+
+
+async def test_responses_are_sent_again_by_default(responses_server: ResponsesServer) -> None:
+    for behaviour in ("409", "503-retry"):
+        responses_server.requests.clear()
+        responses_server.behaviour = behaviour
+        with pytest.raises(openai.APIStatusError):
+            await raw_events(bare(responses_server.base_url, max_retries=2))
+        assert len(responses_server.requests) == 3
+    assert openai.DEFAULT_MAX_RETRIES == 2
+
+
+async def test_a_wait_beyond_two_minutes_is_not_kept(
+    responses_server: ResponsesServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the two SDKs differ: the other one would sleep for the hour."""
+    responses_server.behaviour = "429-hour"
+    with pytest.raises(openai.RateLimitError):
+        await raw_events(bare(responses_server.base_url, max_retries=1))
+    assert len(responses_server.requests) == 1
+
+
+async def test_a_response_that_just_ends_is_taken_for_a_whole_one(responses_server: ResponsesServer) -> None:
+    responses_server.behaviour = "end-without-finish"
+    assert text_of(await raw_events(bare(responses_server.base_url))) == "The capital of"
+
+
+async def test_a_response_that_is_cut_off(responses_server: ResponsesServer) -> None:
+    responses_server.behaviour = "cut-after-text"
+    with pytest.raises(openai.APIConnectionError):
+        await raw_events(bare(responses_server.base_url))
+    responses_server.behaviour = "silent-after-text"
+    with pytest.raises(openai.APITimeoutError):
+        await raw_events(bare(responses_server.base_url, timeout=httpx2.Timeout(5.0, read=0.3)))
+
+
+async def test_a_fault_told_in_a_response_is_an_event_like_any_other(responses_server: ResponsesServer) -> None:
+    responses_server.behaviour = "error-frame"
+    came = await raw_events(bare(responses_server.base_url))
+    assert came[-1].type == "response.failed"
+
+
+async def test_an_event_of_an_unknown_type_keeps_its_name_alone(responses_server: ResponsesServer) -> None:
+    responses_server.behaviour = "odd-shapes"
+    came = await raw_events(bare(responses_server.base_url))
+    unknown = next(event for event in came if event.type == "new_kind_of_event")
+    assert type(unknown).__name__ != "new_kind_of_event"

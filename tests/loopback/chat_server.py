@@ -20,7 +20,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 DEFAULT_REPLY = "The capital of France is Paris."
 DEFAULT_MODEL = "loopback-chat"
@@ -88,7 +88,7 @@ class ChatServer:
     def base_url(self) -> str:
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/v1"
 
-    async def __aenter__(self) -> "ChatServer":
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
