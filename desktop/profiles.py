@@ -310,7 +310,7 @@ async def changing_beside(data: Path) -> AsyncIterator[None]:
     import asyncio
 
     deadline = time.monotonic() + PATIENCE_S
-    while (lock := _try(data, deadline)) is None:
+    while (lock := _try(data, deadline)) is None:  # noqa: ASYNC110 -- a lock of the file system wakes nobody
         await asyncio.sleep(0.02)
     try:
         yield
