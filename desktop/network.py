@@ -84,11 +84,23 @@ class Network:
         settings = self._without_login()
         login = self.login
         if login is not None and settings.proxy is not None:
-            user, _, password = (await self._credentials.resolve(login)).partition(":")
-            settings = replace(settings, proxy=ProxyServer(settings.proxy.url, user, password))
+            settings = replace(settings, proxy=await self._with_login(settings.proxy.url, login))
         if not self.ca_file:
             return settings
         return settings.with_certificates(self.ca_file, await self._children_file())
+
+    async def _with_login(self, url: str, login: SecretRef) -> ProxyServer:
+        try:
+            user, _, password = (await self._credentials.resolve(login)).partition(":")
+        except ConnectorError as fault:
+            if fault.error_code != "CONNECTOR_KEY_MISSING":
+                raise
+            raise ConnectorError(
+                f"The login of the proxy {url} is not in the key store any more. Nothing was sent. Set it again: "
+                f"remuda network --proxy {url} --proxy-login-stdin",
+                code="NETWORK_PROXY_LOGIN_MISSING",
+            ) from None
+        return ProxyServer(url, user, password)
 
     def _without_login(self) -> NetworkSettings:
         if self.proxy == SYSTEM:

@@ -55,7 +55,7 @@ def explained(fault: ModelFault, access: Access, *, model: str = "", listing: bo
 def explained_error(fault: AgentRuntimeError) -> ConnectorTest:
     """What it means that nothing could be sent."""
     code = fault.error_code
-    if code == "NETWORK_PROXY_REFUSED":
+    if code.startswith("NETWORK_PROXY_"):
         return ConnectorTest("proxy", code, fault.message)
     if code == "NETWORK_CERTIFICATES_UNREADABLE":
         return ConnectorTest("tls", code, fault.message)

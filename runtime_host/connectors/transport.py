@@ -219,13 +219,24 @@ class _Connections(httpx2.AsyncBaseTransport):
         if self._proxied is None:
             self._proxied = _straight(self._tls, proxy=_proxy(proxy, self._tls))
         seen: dict[str, Mapping[str, Any]] = {}
+        # A proxy that takes the connection and says nothing would be waited for as long as a model may think.
+        patience_s = 2 * (request.extensions.get("timeout", {}).get("connect") or Timeouts().connect_s)
+        loop = asyncio.get_running_loop()
 
         async def note(step: str, about: Mapping[str, Any]) -> None:
             seen[step] = about
+            if step in _SETTING_OUT:
+                limit.reschedule(loop.time() + patience_s)
+            elif step in _THROUGH:
+                limit.reschedule(None)
 
         request.extensions = {**request.extensions, "trace": note}
+        lost: ProxyFaultError | None
         try:
-            return await self._proxied.handle_async_request(request)
+            async with asyncio.timeout(None) as limit:
+                return await self._proxied.handle_async_request(request)
+        except TimeoutError:
+            lost = ProxyFaultError(ProxyReason.SILENT, proxy.url)
         except httpx2.TransportError as fault:
             lost = _proxy_fault(fault, seen.keys(), proxy.url)
             if lost is None:

@@ -11,6 +11,7 @@ import pytest
 from desktop import network as setting
 from desktop import removal
 from desktop.credentials import Credentials
+from desktop.guard import Guarded
 from desktop.network import LOGIN_ENTRY, Network, parsed_place
 from desktop.profile_store import ProfileStore, open_profile_store
 from desktop.settings import Settings
@@ -125,8 +126,9 @@ async def test_nothing_changes_where_the_login_cannot_be_kept(bench: Bench) -> N
 async def test_a_login_that_is_gone_from_the_key_store_is_said(bench: Bench) -> None:
     await bench.network.set(WITH_LOGIN)
     bench.keys.entries.clear()
-    with pytest.raises(ConnectorError, match="no key"):
+    with pytest.raises(ConnectorError, match="--proxy-login-stdin") as refused:
         await bench.network.now()
+    assert refused.value.error_code == "NETWORK_PROXY_LOGIN_MISSING"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +185,24 @@ async def test_certificates_besides_the_systems(bench: Bench, monkeypatch: pytes
     assert os.stat(told["SSL_CERT_FILE"]).st_mode & 0o777 == 0o600
     await bench.network.set(ca_file="")
     assert (await bench.network.now()).ca_file == ""
+
+
+@pytest.mark.needs("linux")
+async def test_a_guarded_child_goes_the_same_way(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    corp = Authority(bench.folder, "corp")
+    monkeypatch.setenv("HTTPS_PROXY", "http://system.example:1")
+    monkeypatch.setenv("ALL_PROXY", "http://system.example:1")
+    await bench.network.set(WITH_LOGIN, str(corp.file))
+    told = (await bench.network.now()).child_environment()
+    async with await Guarded.start(["env"], env=told, stdin="null", stderr="null", name="env") as child:
+        assert child.stdout is not None
+        said = dict(line.split("=", 1) for line in (await child.stdout.read()).decode().splitlines() if "=" in line)
+    assert "system.example" not in str(said)
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        assert said[name] == WITH_LOGIN
+    assert "127.0.0.1" in said["NO_PROXY"]
+    assert said["NODE_EXTRA_CA_CERTS"] == str(corp.file)
+    assert said["SSL_CERT_FILE"].endswith(setting.CHILDREN_FILE)
 
 
 async def test_what_holds_no_certificate_is_not_kept(bench: Bench) -> None:
