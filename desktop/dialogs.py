@@ -479,6 +479,8 @@ def _form(asked: Form, number: int) -> wire.AskForm:
     """Raises `ValueError` for a form that no dialog could answer: a fault of who asks."""
     if sum(field.bound for field in asked.fields) > wire.FORM_BYTES:
         raise ValueError(f"the fields of {asked.title!r} may hold more than fits one answer")
+    if sum(len(field.options) for field in asked.fields) > 2 * wire.MOST_OPTIONS:
+        raise ValueError(f"{asked.title!r} offers more than anybody reads")
     names = [field.id for field in asked.fields]
     if len(set(names)) != len(names) or not 1 <= len(names) <= wire.MOST_FIELDS:
         raise ValueError(f"{asked.title!r} asks for {names}")
@@ -509,7 +511,7 @@ def _field(field: FormField) -> wire.FormField:
         # Never a secret, whoever asks; and of the wrong kind it is nothing.
         value=field.value if field.kind != "secret" and type(field.value) is type(empty) else empty,
         options=tuple(
-            wire.Option(value=one.value, label=_cut(one.label, 512), means=_cut(one.means, 2_048))
+            wire.Option(value=one.value, label=_cut(one.label, 256), means=_cut(one.means, 512))
             for one in field.options[: wire.MOST_OPTIONS]
         ),
         hint=_cut(field.hint, 512),

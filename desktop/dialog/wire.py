@@ -17,7 +17,7 @@ from ui.wire.framing import FrameDecoder, FrameEncoder
 
 VERSION = 2
 
-HOST_FRAME_BYTES = 1024 * 1024
+HOST_FRAME_BYTES = 8 * 1024 * 1024
 """Most bytes of a body that the host sends (the largest question fits)."""
 
 DIALOG_FRAME_BYTES = 512 * 1024
@@ -30,6 +30,7 @@ FORM_BYTES = 80 * 1024
 
 MOST_FIELDS = 16
 MOST_OPTIONS = 512
+"""Of one field; those of a form are at most twice as many."""
 
 Kind = Literal["connector", "form", "delete", "remove", "picture"]
 FieldKind = Literal["line", "text", "secret", "choice", "switch", "path", "checks"]
