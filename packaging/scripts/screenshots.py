@@ -127,14 +127,9 @@ class App:
         tool("xdotool", "key", "--clearmodifiers", *keys)
         self.rest(1.0)
 
-    def click(self, x: int, y: int) -> None:
-        tool("xdotool", "mousemove", "--window", self.window, str(x), str(y), "click", "1")
-        self.rest(1.0)
-        self.point_away()
-
     def point_away(self) -> None:
         """Nothing is to look as if it were about to be clicked."""
-        tool("xdotool", "mousemove", "--window", self.window, "700", "40")
+        tool("xdotool", "mousemove", "--window", self.window, "960", "40")
 
     def picture(self, name: str) -> None:
         """The window as PNG."""
@@ -142,10 +137,6 @@ class App:
         path = self._folder / f"{name}.png"
         tool("import", "-window", self.window, "-strip", "-quality", "95", str(path))
         print(path)
-
-    def height(self) -> int:
-        lines = tool("xdotool", "getwindowgeometry", "--shell", self.window).splitlines()
-        return int(dict(line.split("=") for line in lines)["HEIGHT"])
 
     def end(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -184,7 +175,14 @@ def main() -> int:
             with app(data, folder) as used:
                 used.keys("ctrl+1")
                 used.picture("conversation-light")
-                used.click(241, used.height() - 28)
+                used.keys("ctrl+m")
+                used.picture("picker")
+                used.keys("Escape", "ctrl+comma")
+                for page in ("connections", "models", "agents", "profiles", "stored"):
+                    used.picture(f"settings-{page}")
+                    used.keys("Right")
+                used.picture("settings-appearance")
+                used.keys("Tab", "Down", "Down", "Return", "Escape")
                 used.picture("conversation-dark")
     return 0
 

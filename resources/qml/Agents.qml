@@ -29,7 +29,7 @@ Page {
             card: true
             title: row.name
             mark: row.current ? "in use" : ""
-            lines: [row.description, row.sentence, [row.preset, row.tools].filter((part) => part.length > 0).join(" · "), row.count]
+            lines: [row.description, row.sentence.length > 0 ? "With " + row.sentence : "", [row.preset, row.tools].filter((part) => part.length > 0).join(" · "), row.count]
             said: row.said
 
             Btn {

@@ -163,7 +163,7 @@ AGENTS = (
         id="a1",
         name="Assistant",
         description="Answers whatever is asked.",
-        sentence="Remuda native · gpt-5.5 at OpenAI · medium",
+        sentence="gpt-5.5 at OpenAI · medium",
         preset="Chat: touches nothing",
         tools="clock",
         conversations=31,
@@ -173,12 +173,12 @@ AGENTS = (
         id="a2",
         name="Scribe",
         description="Turns notes into minutes: who said what, what was decided, who does it until when.",
-        sentence="Remuda native · qwen3-14b-instruct at Workshop server",
+        sentence="qwen3-14b-instruct at Workshop server",
         preset="Chat: touches nothing",
         tools="no tools",
         conversations=14,
     ),
-    dto.AgentRow(id="a3", name="Proofreader", sentence="whatever is chosen", preset="Chat: touches nothing"),
+    dto.AgentRow(id="a3", name="Proofreader", sentence="the usual model", preset="Chat: touches nothing"),
 )
 PROFILES = (
     dto.ProfileRow(id="personal", name="Personal", current=True, running=True),
@@ -217,7 +217,7 @@ PAGES: dict[str, list[dto.Message]] = {
     "connections": [
         dto.Connectors(rows=CONNECTORS),
         dto.KeyStore(state="ok"),
-        dto.Network(proxy="Proxy as the system says: none", certificates="Certificates of the system"),
+        dto.Network(proxy="none: no variable of the system names one", certificates="the system’s"),
     ],
     "agents": [dto.Agents(rows=AGENTS)],
     "profiles": [dto.Profiles(rows=PROFILES)],
@@ -581,8 +581,8 @@ def connections_in_trouble(stage: Stage) -> None:
         ),
         dto.Found(looked=True, rows=FOUND),
         dto.Network(
-            proxy="Proxy of this profile: http://proxy.example.org:3128",
-            certificates="Certificates of the system and of /etc/ssl/example-org.pem",
+            proxy="http://proxy.example.org:3128, of this profile",
+            certificates="the system’s, and those of /etc/ssl/example-org.pem",
         ),
     )
     for _ in range(9):

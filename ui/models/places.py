@@ -162,7 +162,7 @@ def agents(setup: Setup) -> list[dict[str, Any]]:
             "sentence": parts(row.sentence),
             "preset": parts(row.preset),
             "tools": parts(row.tools),
-            "count": counted(row.conversations, "conversation") if row.conversations else "no conversation yet",
+            "count": counted(row.conversations, "conversation") if row.conversations else "No conversation yet",
             "current": row.current,
             "said": joined(name(row.name), visible(row.description), parts(row.sentence), parts(row.preset), by=", "),
         }
