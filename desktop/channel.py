@@ -132,6 +132,7 @@ class RendererChannel:
         self._proposals = 0
         self._run: Run | None = None
         self._cursor = 0
+        self._retrying = False
         self._leave_journal: Callable[[], None] = lambda: None
         # What is being sent.
         self._in_flight = 0
@@ -562,6 +563,7 @@ class RendererChannel:
     def _watch(self, run: Run | None) -> None:
         self._leave_journal()
         self._leave_journal = lambda: None
+        self._end_retry()
         self._run = run
         if run is not None:
             # What was said before is in the items; from here on the journal tells.
@@ -734,10 +736,20 @@ class RendererChannel:
             return
         for happened in taken.events:
             self._answers.extend(sanitize.event(name, happened))
+            if happened.type != "diagnostic":
+                self._end_retry()
+            elif happened.data.get("code") == "RETRY":
+                self._retrying = True
         if taken.events:
             self._cursor = taken.events[-1].sequence
             if len(taken.events) >= JOURNAL_EVENTS:
                 self._wake.set()
+
+    def _end_retry(self) -> None:
+        """Take the line back that a reply is asked for once more: it came, or the end says why not."""
+        if self._retrying:
+            self._retrying = False
+            self._answers.append(dto.NoticeGone(id=sanitize.RETRY))
 
     def _write(self, data: bytes) -> None:
         self._unsent = memoryview(data)

@@ -95,6 +95,8 @@ def item(head: ItemHead, live_text: str | None = None) -> dto.Item:
 
 _OPENING: Mapping[str, dto.ItemKind] = {"agent.message.delta": "reply", "reasoning.delta": "reasoning"}
 _CLOSING: Mapping[str, dto.ItemKind] = {"agent.message.completed": "reply", "reasoning.completed": "reasoning"}
+RETRY = "retry"
+"""The notice that a reply is asked for once more."""
 
 
 def event(conversation: str, happened: AgentEvent) -> list[dto.Message]:
@@ -113,6 +115,9 @@ def event(conversation: str, happened: AgentEvent) -> list[dto.Message]:
                 size_chars=int(data.get("size_chars", len(str(data.get("text", ""))))),
             )
         ]
+    if happened.type == "diagnostic" and happened.data.get("code") == "RETRY":
+        words = sentence(str(happened.data.get("message", "")))
+        return [dto.Notice(id=RETRY, level="info", code="RETRY", text=words)]
     return []
 
 

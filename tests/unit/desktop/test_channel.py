@@ -75,6 +75,21 @@ async def test_a_message_is_answered_and_the_answer_streams_in(seat: Seat, serve
     assert puppet.binding.title == "What is the capital of France?"
 
 
+async def test_a_second_try_is_said_until_the_reply_comes(seat: Seat, server: ChatServer) -> None:
+    server.script = ["529"]
+    puppet = seat.puppet
+    await puppet.lock()
+    await puppet.wait_for(dto.Selected)
+    await send(puppet, "Hello")
+    await until_ended(puppet)
+    told = [m for m in puppet.told if isinstance(m, dto.Notice | dto.NoticeGone | dto.ItemDelta)]
+    [notice] = [m for m in told if isinstance(m, dto.Notice) and m.code == "RETRY"]
+    assert notice.text.endswith("(try 2).")
+    [gone] = [m for m in told if isinstance(m, dto.NoticeGone) and m.id == notice.id]
+    assert told.index(notice) < told.index(gone)
+    assert [item.state for item in await newest_items(puppet)] == ["complete", "complete"]
+
+
 async def test_the_second_message_carries_the_first(seat: Seat, server: ChatServer) -> None:
     puppet = seat.puppet
     await puppet.lock()

@@ -104,6 +104,16 @@ def test_events_the_window_does_not_show_send_nothing(kind: Any) -> None:
     assert sanitize.event("c", event) == []
 
 
+def test_a_second_try_is_a_quiet_line() -> None:
+    data = {"code": "RETRY", "message": "server is overloaded. It is asked for once more (try 2).", "attempt": 2}
+    event = AgentEvent(
+        run_id="r", session_id="s", sequence=1, timestamp=datetime.now(UTC), type="diagnostic", data=data
+    )
+    [notice] = sanitize.event("c", event)
+    assert isinstance(notice, dto.Notice)
+    assert (notice.level, notice.code, notice.text) == ("info", "RETRY", data["message"])
+
+
 @given(ANY_TEXT)
 def test_a_line_is_one_line_within_its_bound(value: str) -> None:
     line = sanitize.line(value * 10)
