@@ -18,7 +18,10 @@ if TYPE_CHECKING:
         ReplayBounds,
         ToolInspection,
     )
-    from runtime_host.connectors.base import Connector, ConnectorRegistry, SecretRef
+    from runtime_host.connectors.base import Connector, ConnectorRegistry, ConnectorTest, SecretRef
+    from runtime_host.connectors.model_list import list_models
+    from runtime_host.connectors.network import NetworkSettings, set_network, system_network
+    from runtime_host.connectors.testing import test_connector
     from runtime_host.definitions import (
         AgentDefinition,
         Environment,
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from runtime_host.events import AgentEvent, EventType
     from runtime_host.journal import Gap, Journal, JournalSlice
     from runtime_host.models.declared import DeclaredModels, read_models_toml
+    from runtime_host.models.facts import ModelFacts, facts_for
     from runtime_host.policy import Limits, Policy
     from runtime_host.results import AgentResult, Artifact, RunError, Usage
     from runtime_host.run import Run, Windows
@@ -102,7 +106,10 @@ _HOMES = {
         "ReplayBounds",
         "ToolInspection",
     ),
-    "connectors.base": ("Connector", "ConnectorRegistry", "SecretRef"),
+    "connectors.base": ("Connector", "ConnectorRegistry", "ConnectorTest", "SecretRef"),
+    "connectors.model_list": ("list_models",),
+    "connectors.network": ("NetworkSettings", "set_network", "system_network"),
+    "connectors.testing": ("test_connector",),
     "definitions": (
         "AgentDefinition",
         "Environment",
@@ -152,6 +159,7 @@ _HOMES = {
     "events": ("AgentEvent", "EventType"),
     "journal": ("Gap", "Journal", "JournalSlice"),
     "models.declared": ("DeclaredModels", "read_models_toml"),
+    "models.facts": ("ModelFacts", "facts_for"),
     "policy": ("Limits", "Policy"),
     "results": ("AgentResult", "Artifact", "RunError", "Usage"),
     "run": ("Run", "Windows"),
@@ -213,6 +221,7 @@ __all__ = [
     "Connector",
     "ConnectorError",
     "ConnectorRegistry",
+    "ConnectorTest",
     "DeclaredModels",
     "DriverInspection",
     "Environment",
@@ -229,6 +238,8 @@ __all__ = [
     "Limits",
     "LocalBackend",
     "MemoryAgentStore",
+    "ModelFacts",
+    "NetworkSettings",
     "Observation",
     "OpenItem",
     "Permission",
@@ -267,8 +278,13 @@ __all__ = [
     "Usage",
     "Windows",
     "WorkspaceFilePart",
+    "facts_for",
+    "list_models",
     "open_agent_store",
     "read_models_toml",
+    "set_network",
+    "system_network",
+    "test_connector",
 ]
 
 
