@@ -171,7 +171,7 @@ class Host:
         stack.push_async_callback(self.conversations.aclose)
         self.appearance = Appearance(self.settings)
         self.dialogs = Dialogs(
-            self.profile_name,
+            lambda: self.profile_name,
             functools.partial(launch_dialog, build=BUILD),
             picture_word=lambda: self.settings.picture_word,
             looks=self.appearance.looks,

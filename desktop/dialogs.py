@@ -225,7 +225,7 @@ class Dialogs:
     """Asks questions, one after the other.
 
     Args:
-        profile_name: shown in each dialog.
+        profile_name: tells what the person calls this profile, which each dialog shows.
         launch: starts a dialog process; called on the main thread.
         picture_word: tells the words of the picture the person chose, or None as long as none is chosen.
         looks: asked at each start of a process.
@@ -235,7 +235,7 @@ class Dialogs:
 
     def __init__(
         self,
-        profile_name: str,
+        profile_name: Callable[[], str],
         launch: Callable[[], Launched],
         picture_word: Callable[[], str | None] = lambda: None,
         *,
@@ -425,11 +425,11 @@ class Dialogs:
                 self._desk = _Desk(self._launch())
             except OSError as fault:
                 raise _Gone(f"it could not be started: {fault}", shown=False) from None
-            await self._desk.open(pending.kind, self._looks(), self._profile_name, self._picture_word())
+            await self._desk.open(pending.kind, self._looks(), self._profile_name(), self._picture_word())
             if self._on_walls is not None:
                 self._on_walls(tuple((wall.name, wall.state, wall.detail) for wall in self._desk.walls))
         else:
-            await self._desk.sign(self._profile_name, self._picture_word())
+            await self._desk.sign(self._profile_name(), self._picture_word())
         self._last_question += 1
         question = pending.make(self._last_question)
         return _checked(question, await self._desk.ask(question))

@@ -490,7 +490,7 @@ async def test_a_killed_dialog_is_no_answer_and_the_next_one_works(on_display: D
         launched.append(launch_dialog(build="test"))
         return launched[-1]
 
-    dialogs = Dialogs("personal", launch, on_failure=lambda code, sentence: failures.append(code))  # type: ignore[arg-type]
+    dialogs = Dialogs(lambda: "personal", launch, on_failure=lambda code, sentence: failures.append(code))  # type: ignore[arg-type]
     try:
         answer = asyncio.create_task(dialogs.confirm(DeleteConfirmation(title="Paris")))
         await _xdotool("search", "--sync", "--onlyvisible", "--name", "Delete this conversation")
@@ -513,7 +513,9 @@ async def test_a_display_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DISPLAY", ":9999")
     dialogs = Dialogs(
-        "personal", partial(launch_dialog, build="test"), on_failure=lambda code, sentence: failures.append(code)
+        lambda: "personal",
+        partial(launch_dialog, build="test"),
+        on_failure=lambda code, sentence: failures.append(code),
     )
     assert await dialogs.ask_connector() is None
     assert failures == ["DIALOG_FAILED"]

@@ -17,7 +17,10 @@ Flickable {
 
     function by(distance) { contentY = Math.max(0, Math.min(contentHeight - height, contentY + distance)) }
     // The whole of an item that got the focus, its label and its sentence too.
+    property Item at: null
+    onHeightChanged: if (at !== null) reveal(at)
     function reveal(item) {
+        at = item
         const top = item.mapToItem(contentItem, 0, 0).y - look.s24
         const foot = top + item.height + 2 * look.s24
         if (top < contentY) contentY = Math.max(0, top)

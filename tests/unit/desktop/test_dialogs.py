@@ -103,7 +103,7 @@ class Stage:
         self.walls: list[Any] = []
         self.picture: str | None = "blue lantern"
         self.dialogs = Dialogs(
-            "personal",
+            lambda: "personal",
             self._launch,
             lambda: self.picture,
             looks=lambda: Looks(dark=True, zoom_percent=125),
@@ -282,7 +282,7 @@ async def test_a_process_that_cannot_start_is_no_answer_and_is_said() -> None:
     def launch() -> FakeDialog:
         raise FileNotFoundError("no such program")
 
-    dialogs = Dialogs("personal", launch, on_failure=lambda code, sentence: failures.append(code))
+    dialogs = Dialogs(lambda: "personal", launch, on_failure=lambda code, sentence: failures.append(code))
     assert await dialogs.confirm(DELETE) is False
     assert await dialogs.ask_connector() is None
     assert failures == ["DIALOG_FAILED"] * 2
