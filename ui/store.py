@@ -21,6 +21,9 @@ Area = Literal["facts", "conversations", "choices", "isolation", "notices", "the
 NOT_DONE = "NOT_DONE"
 """Code of an outcome that is what the person chose: the dialog was closed without an answer."""
 
+RETRY = "RETRY"
+"""Code of the notice that a request was sent once more."""
+
 BUSY: frozenset[str] = frozenset({"admitting", "working", "stopping"})
 
 WORDS: dict[str, str] = {
@@ -93,6 +96,8 @@ class Store:
         self.transcript = Transcript()
         self.setup = Setup()
         self.notices: dict[str, dto.Notice] = {}
+        self.retry: dto.Notice | None = None
+        """That the reply is asked for once more: said beside the run, where it moves nothing."""
         self.isolation: dto.Isolation | None = None
         self.testing = False
         self.pending: dict[int, Pending] = {}
@@ -185,7 +190,7 @@ class Store:
             "runWord": WORDS[state],
             "runTone": TONES[state],
             "runIcon": ICONS[state],
-            "runSentence": "" if run is None or (told and not self.busy) else run.sentence,
+            "runSentence": self._run_sentence(told=told),
             "runTold": told and not self.busy,
             "runVisible": run is not None and (state != "done" or run.can_ask_again),
             "busy": self.busy,
@@ -208,6 +213,11 @@ class Store:
             "asked": self.asked,
             **self.setup.facts(),
         }
+
+    def _run_sentence(self, *, told: bool) -> str:
+        if self.run is None or (told and not self.busy):
+            return ""
+        return self.retry.text if self.retry is not None and self.busy else self.run.sentence
 
     # ------------------------------------------------------------------ what is done here
 
@@ -343,6 +353,7 @@ class Store:
             self.transcript.reset(message.conversation, message.total)
             self.arrivals += 1
             self.gap = False
+            self.retry = None
             if not self._becomes(before, message):
                 self._take_draft(message)
         elif message.conversation is not None:
@@ -417,10 +428,17 @@ class Store:
             self.changed.add("facts")
 
     def _notice(self, message: dto.Notice) -> None:
+        if message.code == RETRY:
+            self.retry = message
+            self.changed.add("facts")
+            return
         self.notices[message.id] = message
         self.changed.add("notices")
 
     def _notice_gone(self, message: dto.NoticeGone) -> None:
+        if self.retry is not None and self.retry.id == message.id:
+            self.retry = None
+            self.changed.add("facts")
         self.dismiss(message.id)
 
     def _set_up(self, message: Any) -> None:
@@ -470,7 +488,7 @@ class Store:
 def _sentence(selected: dto.Selected) -> str:
     """The header's quiet line: who answers, by what means, and what it may touch."""
     agent, sentence = selected.agent_name, selected.sentence
-    if not agent or not sentence or sentence.startswith(agent):
+    if not agent or not sentence or selected.choice is None or sentence.startswith(agent):
         return sentence
     return f"{agent} · {sentence}"
 

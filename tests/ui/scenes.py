@@ -712,11 +712,10 @@ def picker_many(stage: Stage) -> None:
 def retrying(stage: Stage) -> None:
     stage.dress()
     talk(stage)
-    run = dto.RunView(
-        id="r4", state="working", sentence="OpenAI is busy (429). Trying again in 8 s, the second of 3 tries.",
-        started_ms=NOW_MS,
-    )  # fmt: skip
+    run = dto.RunView(id="r4", state="working", sentence="OpenAI is at work", started_ms=NOW_MS)
     stage.select("c1", TITLES[1][0], run=run)
+    words = "OpenAI is busy (429). Nothing of the reply had arrived, so it is asked for once more (try 2)."
+    stage.host.send(dto.Notice(id="retry", level="info", code="RETRY", text=words))
     stage.shot("retrying")
 
 

@@ -48,6 +48,33 @@ def test_the_first_run_page_shows_while_nothing_is_chosen(store: Store) -> None:
     assert store.facts()["empty"]
 
 
+def test_that_a_reply_is_asked_for_once_more_is_said_beside_the_run(store: Store) -> None:
+    store.apply(selected(run=dto.RunView(id="r", state="working", sentence="Working on it")))
+    store.apply(dto.Notice(id="retry", level="info", code="RETRY", text="Busy. It is asked for once more."))
+    assert store.facts()["runSentence"] == "Busy. It is asked for once more."
+    assert store.notices == {}
+    store.apply(dto.NoticeGone(id="retry"))
+    assert store.facts()["runSentence"] == "Working on it"
+
+
+def test_the_header_names_the_agent_once_and_only_with_a_model(store: Store) -> None:
+    store.apply(selected(agent="a", agent_name="Scribe"))
+    assert store.facts()["sentence"] == "Scribe · Native · tiny · touches nothing"
+    store.apply(selected(2, agent="a", agent_name="Native"))
+    assert store.facts()["sentence"] == "Native · tiny · touches nothing"
+    store.apply(selected(3, None, choice=None, sentence="Choose a model", agent="a", agent_name="Scribe"))
+    assert store.facts()["sentence"] == "Choose a model"
+
+
+def test_no_answer_in_the_trusted_dialog_is_no_fault(store: Store) -> None:
+    store.apply(selected())
+    store.expect(1, Pending("propose"))
+    assert store.facts()["asked"]
+    store.apply(dto.Outcome(request=1, status="refused", code="NOT_DONE"))
+    assert not store.facts()["asked"]
+    assert store.notices == {}
+
+
 def test_typed_text_stays_until_the_host_has_it(store: Store) -> None:
     store.apply(selected())
     send(store, "Hello")
