@@ -15,6 +15,7 @@ import pytest
 
 from runtime_host.connectors import Connector, ConnectorRegistry, SecretRef
 from runtime_host.connectors import testing as trial
+from runtime_host.connectors.base import Vendor
 from runtime_host.connectors.model_list import list_models
 from runtime_host.connectors.network import NetworkSettings, set_network, system_network
 from runtime_host.connectors.transport import Timeouts, system_tls_context
@@ -25,6 +26,7 @@ from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_MODEL, DEFAULT_REPLY
 from tests.loopback.native import Outcome, drive
 from tests.loopback.proxy import ConnectProxy, Interceptor, SocksProxy
 from tests.loopback.web_server import Question, Reply, WebServer
+from tests.loopback.words import MODEL, SAYS, VENDORS, good_word
 
 NAME = "models.example"
 PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -47,11 +49,11 @@ def _own_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     system_tls_context.cache_clear()
 
 
-def registry_at(base_url: str, network: NetworkSettings | None = None) -> ConnectorRegistry:
+def registry_at(
+    base_url: str, network: NetworkSettings | None = None, vendor: Vendor = "openai-compatible"
+) -> ConnectorRegistry:
     """A registry; without `network` it takes what the environment says."""
-    connector = Connector(
-        name="server", vendor="openai-compatible", base_url=base_url, secret=SecretRef(kind="env", name="K")
-    )
+    connector = Connector(name="server", vendor=vendor, base_url=base_url, secret=SecretRef(kind="env", name="K"))
 
     async def fetch(_: SecretRef) -> str:
         return DEFAULT_KEY
@@ -154,6 +156,26 @@ async def test_the_environments_proxy_is_taken_and_sees_no_key(tmp_path: Path, m
         assert await status(registry) == "ok"
         assert (await drive(registry)).result.output_text == DEFAULT_REPLY
         assert len(proxy.asked) == before
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+async def test_a_word_over_each_official_client_goes_the_same_way(
+    vendor: Vendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    answers: dict[str, Any] = {"/v1/models": Reply({"data": [{"id": MODEL}]}), SAYS[vendor]: good_word(vendor)}
+    async with WebServer(answers, tls=authority.serves(NAME)) as server, ConnectProxy() as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        network = system_network().with_certificates(str(authority.file))
+        assert await status(registry_at(at(server), network, vendor), MODEL) == "ok"
+        assert server.asked[-1].path == SAYS[vendor]
+        assert all(head.startswith(f"CONNECT {NAME}:{server.port} ") for head in proxy.asked)
+        assert len(proxy.asked) == 2, "one for the question, one for the word"
+        asked = len(server.asked)
+        assert await status(registry_at(at(server), system_network(), vendor), MODEL) == "tls"
+        proxy.answer = 407
+        assert await status(registry_at(at(server), network, vendor), MODEL) == "proxy"
+        assert len(server.asked) == asked
 
 
 async def test_an_intercepting_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,59 +310,70 @@ async def test_this_computer_is_reached_without_a_proxy(monkeypatch: pytest.Monk
 # ------------------------------------------------------------------------- redirects, bodies that echo
 
 
-@pytest.mark.parametrize("where", ["models", "chat"])
-@pytest.mark.parametrize("status_code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("where", ["models", "word"])
+@pytest.mark.parametrize("status_code", [302, 303, 308])
 async def test_a_redirect_to_another_origin_is_refused_and_no_key_goes_there(
-    where: str, status_code: int, tmp_path: Path
+    vendor: Vendor, where: str, status_code: int, tmp_path: Path
 ) -> None:
     authority = Authority(tmp_path)
     async with WebServer(tls=authority.serves(NAME, "127.0.0.1")) as other:
-        away = Reply({}, status_code, {"Location": f"https://127.0.0.1:{other.port}/v1/models"})
-        models = away if where == "models" else Reply({"data": [{"id": DEFAULT_MODEL}]})
-        answers: dict[str, Any] = {"/v1/models": models, "/v1/chat/completions": away}
+        away = Reply({}, status_code, {"Location": f"https://127.0.0.1:{other.port}{SAYS[vendor]}"})
+        models = away if where == "models" else Reply({"data": [{"id": MODEL}]})
+        answers: dict[str, Any] = {"/v1/models": models, SAYS[vendor]: away}
         async with WebServer(answers, tls=authority.serves(NAME)) as server:
-            registry = registry_at(at(server), NetworkSettings(ca_file=str(authority.file)))
-            told = await trial.test_connector(registry, "server", "" if where == "models" else DEFAULT_MODEL)
+            registry = registry_at(at(server), NetworkSettings(ca_file=str(authority.file)), vendor)
+            told = await trial.test_connector(registry, "server", "" if where == "models" else MODEL)
             assert (told.status, told.code) == ("failed", "PROVIDER_REDIRECTED")
             assert code(await drive(registry)) == "PROVIDER_REDIRECTED"
         assert other.asked == []
 
 
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("status_code", [200, 400, 401, 403, 404, 429, 500])
-async def test_a_body_that_echoes_the_key(status_code: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_body_that_echoes_the_key(vendor: Vendor, status_code: int, caplog: pytest.LogCaptureFixture) -> None:
     """In no sentence, no name of a model, no event; and in no log, though HTTP's own is not even on."""
     caplog.set_level(logging.INFO)
 
     def echo(question: Question) -> Reply:
-        said = question.headers["authorization"]
+        said = question.headers.get("authorization") or question.headers["x-api-key"]
         error = {"message": f"Incorrect: {said}", "code": said, "type": said}
-        listed = {"data": [{"id": said, "display_name": said}, {"id": said.split()[1]}], "error": error}
+        listed = {"data": [{"id": said, "display_name": said}, {"id": said.split()[-1]}], "error": error}
         return Reply(listed, status_code, {"x-key": said, "www-authenticate": said})
 
-    async with WebServer({"/v1/models": echo, "/v1/chat/completions": echo}) as server:
-        registry = registry_at(f"{server.url}/v1")
-        told = await trial.test_connector(registry, "server", "m")
+    async with WebServer({"/v1/models": echo, SAYS[vendor]: echo}) as server:
+        registry = registry_at(server.url if vendor == "anthropic" else f"{server.url}/v1", vendor=vendor)
+        told = await trial.test_connector(registry, "server", MODEL)
         with pytest.raises(ConnectorError) as refused:
             await list_models(registry, "server")
         came = await drive(registry)
         seen = f"{told} {refused.value} {refused.value.details} {came.result} {came.events}"
         assert DEFAULT_KEY not in seen
         assert DEFAULT_KEY not in caplog.text
-        assert all(DEFAULT_KEY in question.headers["authorization"] for question in server.asked)
+        assert len([question for question in server.asked if question.method == "POST"]) >= 1
 
 
-async def test_variables_of_the_sdks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with ChatServer() as server, WebServer() as other:
+@pytest.mark.parametrize("vendor", VENDORS)
+async def test_variables_of_the_sdks_change_nothing(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: dict[str, Any] = {"/v1/models": Reply({"data": [{"id": MODEL}]}), SAYS[vendor]: good_word(vendor)}
+    async with WebServer(answers) as server, WebServer() as other:
         for name, value in {
             "OPENAI_BASE_URL": f"{other.url}/v1",
             "OPENAI_API_KEY": "sk-of-the-environment",
-            "OPENAI_CUSTOM_HEADERS": "X-Ambient: yes",
+            "OPENAI_CUSTOM_HEADERS": "X-Ambient: yes\nAuthorization: Bearer ambient",
             "OPENAI_ORG_ID": "org-ambient",
+            "OPENAI_PROJECT_ID": "project-ambient",
             "ANTHROPIC_BASE_URL": other.url,
+            "ANTHROPIC_API_KEY": "sk-of-the-environment",
+            "ANTHROPIC_AUTH_TOKEN": "ambient-token",
             "ANTHROPIC_PROFILE": "ambient",
-            "ANTHROPIC_CUSTOM_HEADERS": "X-Ambient: yes",
+            "ANTHROPIC_CUSTOM_HEADERS": "X-Ambient: yes\nanthropic-version: ambient",
         }.items():
             monkeypatch.setenv(name, value)
-        assert await status(registry_at(server.base_url), DEFAULT_MODEL) == "ok"
+        url = server.url if vendor == "anthropic" else f"{server.url}/v1"
+        assert await status(registry_at(url, vendor=vendor), MODEL) == "ok"
         assert other.asked == []
-        assert "ambient" not in str([request.raw_headers for request in server.requests]).lower()
+        assert {question.path for question in server.asked} == {"/v1/models", SAYS[vendor]}
+        sent = str([question.headers for question in server.asked]).lower()
+        assert "ambient" not in sent
+        assert "of-the-environment" not in sent
