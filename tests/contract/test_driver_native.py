@@ -1,4 +1,4 @@
-"""The driver contract over `native.agent`, its far side a chat server on the loopback."""
+"""The driver contract over `native.agent`, its far side a server of each kind of API on the loopback."""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -8,7 +8,9 @@ import pytest
 from runtime_host.drivers.native import NativeDriver
 from runtime_host.testing.driver_contract import AgentDriverContract, DriverBench, FarBehaviour
 from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
+from tests.loopback.messages_server import MessagesServer
 from tests.loopback.native import DEFINITION, ONE_TRY, QUICK, options_for, registry_for
+from tests.loopback.responses_server import ResponsesServer
 
 BEHAVIOURS: Final[dict[FarBehaviour, str]] = {
     "answers": "ok",
@@ -27,7 +29,7 @@ class NativeBench:
         self.options = options_for()
         self.patience_s = 10.0
         self.secret = DEFAULT_KEY
-        self.connectors = registry_for(server.base_url)
+        self.connectors = registry_for(server.base_url, vendor=server.vendor)
 
     def driver(self) -> NativeDriver:
         # The contract is of inputs that have effects; requests for a reply alone, which have none, may be repeated.
@@ -46,7 +48,7 @@ class NativeBench:
 
 
 class TestNativeAgent(AgentDriverContract):
-    @pytest.fixture
-    async def bench(self) -> AsyncIterator[DriverBench]:
-        async with ChatServer() as server:
+    @pytest.fixture(params=[ChatServer, ResponsesServer, MessagesServer])
+    async def bench(self, request: pytest.FixtureRequest) -> AsyncIterator[DriverBench]:
+        async with request.param() as server:
             yield NativeBench(server)

@@ -126,8 +126,7 @@ class NativeDriver:
         self.declare(declared)
         self._connectors = connectors
         self._timeouts = timeouts
-        self._apis: dict[Api, ModelApi] = {}
-        self._api_lock = asyncio.Lock()
+        self._loading: dict[Api, asyncio.Task[ModelApi]] = {}
         self._closed = False
 
     def declare(self, declared: DeclaredModels) -> None:
@@ -176,19 +175,23 @@ class NativeDriver:
 
     async def aclose(self) -> None:
         self._closed = True
-        async with self._api_lock:
-            while self._apis:
-                _, api = self._apis.popitem()
-                await api.aclose()
+        while self._loading:
+            _, loading = self._loading.popitem()
+            # A load that nobody waits for any more still has its thread.
+            await asyncio.wait({loading})
+            if not loading.cancelled() and loading.exception() is None:
+                await loading.result().aclose()
 
     async def api(self, kind: Api) -> ModelApi:
         """The API of a kind, its SDK loaded on first use and away from the event loop."""
-        async with self._api_lock:
-            if self._closed:
-                raise AgentClosedError("native.agent is closed.")
-            if kind not in self._apis:
-                self._apis[kind] = await in_own_thread(lambda: self._load(kind), f"load {kind}")
-            return self._apis[kind]
+        if self._closed:
+            raise AgentClosedError("native.agent is closed.")
+        loading = self._loading.get(kind)
+        if loading is None or (loading.done() and (loading.cancelled() or loading.exception() is not None)):
+            load = in_own_thread(lambda: self._load(kind), f"load {kind}")
+            loading = self._loading[kind] = asyncio.create_task(load)
+        # Not given up with the run that asked first: others may wait for it.
+        return await asyncio.shield(loading)
 
     def _load(self, kind: Api) -> ModelApi:
         # By name, so that neither this module nor a type checker's import brings an SDK in.

@@ -135,7 +135,9 @@ def inspection(
         "event.reasoning": _no("this model does not reason")
         if no_reasoning
         else Capability(support="native", reason="where the server shows it"),
-        HOST_TOOLS: Capability(support="native", reason="where model and server can"),
+        HOST_TOOLS: _no("this model calls no tools")
+        if facts.tools is False
+        else Capability(support="native", reason="where model and server can"),
         "event.tool": Capability(support="native"),
         "event.tool_progress": Capability(support="native"),
         "isolation.tenant": _no("one person's own machine"),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime_host.loop.model_apis import messages_frames, responses_frames
 from runtime_host.loop.model_apis.chat_frames import FrameReader
 from runtime_host.loop.model_apis.pieces import (
     EndReason,
@@ -18,6 +19,7 @@ from runtime_host.loop.model_apis.pieces import (
     Piece,
     ReasoningPiece,
     TextPiece,
+    ToolCallPiece,
     UsageReport,
 )
 from runtime_host.loop.model_apis.refusals import refusal_fault
@@ -170,3 +172,96 @@ def test_a_refusal_with_any_body_is_told_by_its_status(body: bytes) -> None:
 def test_how_long_a_server_asks_to_wait(headers: dict[str, str], wait_s: float | None) -> None:
     now = datetime(2029, 1, 1, tzinfo=UTC)
     assert refusal_fault(429, headers, b"", now=now).retry_after_s == wait_s
+
+
+# ------------------------------------------------------------------- the readers of the other two APIs
+
+FIELDS = [
+    "type", "index", "output_index", "delta", "content_block", "item", "usage", "error", "text", "message", "response",
+    "id", "input", "partial_json", "stop_reason", "signature", "content", "summary", "arguments", "incomplete_details",
+]  # fmt: skip
+TYPES = [
+    "message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop", "text_delta",
+    "thinking_delta", "signature_delta", "input_json_delta", "tool_use", "thinking", "text", "error",
+    "response.output_item.added", "response.output_item.done", "response.output_text.delta", "response.completed",
+    "response.function_call_arguments.delta", "response.reasoning_summary_text.delta", "response.incomplete",
+    "response.failed", "response.refusal.delta", "function_call", "message", "reasoning",
+]  # fmt: skip
+frames = st.lists(
+    st.dictionaries(
+        st.sampled_from(FIELDS),
+        st.recursive(
+            st.none() | st.booleans() | st.integers(-2, 5) | st.sampled_from(TYPES) | st.text(max_size=3),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
+            max_leaves=8,
+        ),
+        max_size=6,
+    ),
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize("module", [messages_frames, responses_frames])
+@given(st.data())
+def test_no_frames_break_the_other_readers(module: Any, data: st.DataObject) -> None:
+    """Whatever comes in whatever order: pieces whose text can be stored, or one fault of ours."""
+    reader = module.FrameReader()
+    slots: set[int] = set()
+    for body in data.draw(frames):
+        try:
+            pieces = reader.read(ServerEvent("", json.dumps(body).encode()))
+        except ModelFault:
+            return
+        for piece in pieces:
+            if isinstance(piece, TextPiece | ReasoningPiece):
+                assert piece.text.encode("utf-8")
+            elif isinstance(piece, ToolCallPiece):
+                slots.add(piece.slot)
+                assert slots == set(range(len(slots)))
+
+
+def test_counts_of_a_cache_are_part_of_the_input_and_later_ones_stand_for_earlier_ones() -> None:
+    reader = messages_frames.FrameReader()
+    start = {"input_tokens": 10, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20, "output_tokens": 1}
+    frames = [{"type": "message_start", "message": {"usage": start}}]
+    frames += [{"type": "message_delta", "delta": {}, "usage": {"output_tokens": count}} for count in (5, 5, 9)]
+    reports = [piece for body in frames for piece in reader.read(ServerEvent("", json.dumps(body).encode()))]
+    assert [report.usage.output_tokens for report in reports if isinstance(report, UsageReport)] == [1, 5, 9]
+    assert isinstance(reports[-1], UsageReport)
+    last = reports[-1].usage
+    assert (last.input_tokens, last.cached_input_tokens, last.cache_write_input_tokens) == (130, 100, 20)
+    assert (last.total_tokens, last.reasoning_tokens) == (139, None)
+
+
+@pytest.mark.parametrize("module", [messages_frames, responses_frames])
+def test_arguments_without_measure_are_refused_in_every_api(module: Any) -> None:
+    reader = module.FrameReader()
+    begin: dict[str, Any] = {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use"}}
+    more: dict[str, Any] = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta"}}
+    more["delta"]["partial_json"] = "x" * 600_000
+    if module is responses_frames:
+        begin = {"type": "response.output_item.added", "output_index": 0, "item": {"type": "function_call"}}
+        more = {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "x" * 600_000}
+    reader.read(ServerEvent("", json.dumps(begin).encode()))
+    reader.read(ServerEvent("", json.dumps(more).encode()))
+    with pytest.raises(ModelFault):
+        reader.read(ServerEvent("", json.dumps(more).encode()))
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "kind"),
+    [
+        (400, {"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"}, FaultKind.CONTEXT_TOO_LONG),
+        (
+            400,
+            {"type": "invalid_request_error", "message": "credit balance is too low"},
+            FaultKind.QUOTA_EXHAUSTED,
+        ),
+        (400, {"type": "invalid_request_error", "code": "context_length_exceeded"}, FaultKind.CONTEXT_TOO_LONG),
+        (404, {"type": "not_found_error", "message": "model: claude-x"}, FaultKind.MODEL_UNKNOWN),
+        (409, {"type": "invalid_request_error"}, FaultKind.UNAVAILABLE),
+        (529, {"type": "overloaded_error"}, FaultKind.UNAVAILABLE),
+    ],
+)
+def test_refusals_as_the_providers_write_them(status: int, error: Any, kind: FaultKind) -> None:
+    assert refusal_fault(status, {}, json.dumps({"type": "error", "error": error}).encode()).kind is kind

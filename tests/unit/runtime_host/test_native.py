@@ -172,30 +172,39 @@ async def test_it_meets_the_driver_protocol(chat_server: ChatServer) -> None:
 LAZY = """
 import asyncio, sys
 from tests.loopback.chat_server import ChatServer
+from tests.loopback.messages_server import MessagesServer
 from tests.loopback.native import DEFINITION, driver_for, options_for, outcome, registry_for, start, turn_for
+from tests.loopback.responses_server import ResponsesServer
 
-async def main():
-    async with ChatServer() as server, driver_for(registry_for(server.base_url)) as driver:
-        await driver.inspect(DEFINITION, options_for())
-        before = sorted({"openai", "anthropic"} & set(sys.modules))
-        beats = 0
-        loading = asyncio.create_task(driver.api('chat-completions'))
-        while not loading.done():
-            await asyncio.sleep(0.001)
-            beats += 1
-        loaded = set(sys.modules)
-        came = await outcome(await start(driver, turn_for()))
-        print([before, beats, "openai" in loaded, sorted(set(sys.modules) - loaded), came.result.status])
+async def main(server_type):
+    async with server_type() as server:
+        registry = registry_for(server.base_url, vendor=server.vendor)
+        async with driver_for(registry) as driver:
+            await driver.inspect(DEFINITION, options_for())
+            before = sorted({"openai", "anthropic"} & set(sys.modules))
+            beats = 0
+            loading = asyncio.create_task(driver.api(registry.connector("server").api))
+            while not loading.done():
+                await asyncio.sleep(0.001)
+                beats += 1
+            loaded = set(sys.modules)
+            came = await outcome(await start(driver, turn_for()))
+            sdks = sorted({"openai", "anthropic"} & loaded)
+            print([before, beats, sdks, sorted(set(sys.modules) - loaded), came.result.status])
 
-asyncio.run(main())
+asyncio.run(main(SERVER))
 """
 
 
-def test_the_sdk_is_loaded_on_first_use_and_beside_the_event_loop() -> None:
-    printed = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, timeout=60, check=True)
+@pytest.mark.parametrize(
+    ("server", "sdk"), [("ChatServer", "openai"), ("ResponsesServer", "openai"), ("MessagesServer", "anthropic")]
+)
+def test_the_sdk_is_loaded_on_first_use_and_beside_the_event_loop(server: str, sdk: str) -> None:
+    code = LAZY.replace("SERVER", server)
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     before, beats, after, by_the_request, status = ast.literal_eval(printed.stdout)
     assert before == []
-    assert after is True
+    assert after == [sdk]
     assert beats >= 5  # in one piece on the loop it would be none
     assert by_the_request == []
     assert status == "completed"
