@@ -637,12 +637,10 @@ class RendererChannel:
                 self.authority.show(message.row.id)
             case dto.Selected():
                 self._filled_by = self._filled_by or self._encoder.last_sequence + 1
-                if message.conversation is not None:
-                    self.authority.show(message.conversation)
+                self._show(message.conversation, message.choice, message.agent)
             case dto.Choices():
-                self.authority.show(*(choice.id for choice in message.choices))
-                if message.chosen is not None:
-                    self.authority.show(message.chosen.id)
+                for choice in message.choices if message.chosen is None else (*message.choices, message.chosen):
+                    self._show(choice.id, choice.connector_id)
             case dto.Connectors() | dto.Found() | dto.Agents() | dto.Profiles():
                 self.authority.show(*(row.id for row in message.rows))
             case dto.Progress():
@@ -651,6 +649,9 @@ class RendererChannel:
                 self.authority.show_items(*(item.id for item in message.items))
             case dto.ItemAdded():
                 self.authority.show_items(message.item.id)
+
+    def _show(self, *ids: str | None) -> None:
+        self.authority.show(*(name for name in ids if name is not None))
 
     async def _refill(self) -> None:
         """Turn what changed into messages, at most about a frame of them."""

@@ -91,9 +91,9 @@ class WindowDesk:
     def _connectors_changed(self) -> None:
         channel = self.window.channel if self.window else None
         if channel is not None:
-            channel.changed("connectors")
-            channel.changed("choices")
-            channel.changed("selected")
+            for what in ("connectors", "choices", "selected"):
+                channel.changed(what)
+            channel.page_changed("agents")
 
     def _agents_changed(self) -> None:
         channel = self.window.channel if self.window else None

@@ -138,15 +138,19 @@ class SetupDesk:
         return await make(authority) if make is not None else []
 
     async def _connections(self, authority: ChannelAuthority) -> list[dto.Message]:
-        state = await self._host.credentials.state()
         network = self._host.network.view()
-        return [
+        self._tell(
+            authority,
             dto.Network(proxy=sanitize.line(network.proxy), certificates=sanitize.line(network.certificates)),
+        )
+        self._tell(authority, await self.connectors(authority))
+        self._tell(authority, _found_message(self._visit(authority)))
+        # Last, and the rest does not wait for it: a key store may take its time.
+        state = await self._host.credentials.state()
+        return [
             dto.KeyStore(
                 state=state.state, sentence=sanitize.sentence(state.sentence), way=sanitize.sentence(state.way)
-            ),
-            await self.connectors(authority),
-            _found_message(self._visit(authority)),
+            )
         ]
 
     async def _agents(self, authority: ChannelAuthority) -> list[dto.Message]:
@@ -455,9 +459,11 @@ class SetupDesk:
             await asyncio.wait([task])
             return None if task.cancelled() else task.result()
         finally:
-            task.cancel()
             del visit.works[name]
             tell(0, 0, ended=True)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])  # to its end: what it began to write is taken back
 
     async def _cancel(self, command: dto.Cancel, text: str, authority: ChannelAuthority) -> dto.Outcome:
         task = self._visit(authority).works.get(command.progress)

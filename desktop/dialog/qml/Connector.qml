@@ -40,6 +40,7 @@ FocusScope {
     }
     readonly property var kind: (asked.kinds ?? []).find((one) => one.value === leads)
     function settled() { scroll.note() }
+    function arranged() { if (scroll.at !== null) scroll.reveal(scroll.at) }
     // A sentence shows once it helps: not before something was typed, not while it may still become right.
     function says(part) {
         if (part.state === "wrong") return part.sentence

@@ -21,6 +21,7 @@ FocusScope {
         Qt.callLater(first)
     }
     function settled() { scroll.note() }
+    function arranged() { if (scroll.at !== null) scroll.reveal(scroll.at) }
     function items() {
         const all = []
         for (let place = 0; place < repeater.count; place++) {

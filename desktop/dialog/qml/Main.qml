@@ -24,7 +24,12 @@ Window {
 
     onClosing: (close) => { close.accepted = false; desk.decline() }
     onActiveChanged: if (active) window.guard()
-    onFrameSwapped: if (due) { due = false; timer.restart() }
+    onFrameSwapped: if (due) {
+        due = false
+        timer.restart()
+        // Only now is everything where it belongs.
+        if (loader.item.arranged !== undefined) loader.item.arranged()
+    }
 
     // Presses count only after the question has been on screen for a while, again after each activation:
     // what was meant for another window does not land here.

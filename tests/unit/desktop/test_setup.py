@@ -325,6 +325,23 @@ async def test_a_flood_of_proposals_asks_a_few_questions_and_no_more(sitting: Se
     person.thinking.set()
 
 
+async def test_every_id_that_was_told_may_be_used(sitting: Seat, host: Host, person: Person) -> None:
+    selected = sitting.puppet.binding
+    chosen = (await look_for(sitting, "nothing is found")).chosen
+    assert chosen is not None
+    assert chosen.connector_id is not None
+    assert selected.agent is not None
+    puppet = sitting.puppet
+    for command in (
+        dto.NewConversation(request=puppet.request(), agent=selected.agent),
+        dto.SetDefault(request=puppet.request(), choice=chosen.id),
+        dto.TestConnector(request=puppet.request(), connector=chosen.connector_id),
+    ):
+        assert (await puppet.ask(command)).status == "done"
+    edit = dto.Propose(request=puppet.request(), action="edit-agent", target=selected.agent)
+    assert (await puppet.ask(edit)).code == "NOT_DONE"
+
+
 # ---------------------------------------------------------------------------------- asking servers
 
 
@@ -484,6 +501,21 @@ async def test_an_id_that_was_never_shown_ends_the_channel(sitting: Seat, person
     assert sitting.channel.breach is not None
     assert sitting.channel.breach.code == "ID_NEVER_SHOWN"
     assert person.asked == []
+
+
+async def test_an_id_that_another_window_was_shown_ends_the_channel(sitting: Seat, host: Host) -> None:
+    await host.agents.duplicate("assistant", "Second")
+    await sitting.puppet.say(dto.WantPage(page="agents"))
+    rows = (await sitting.puppet.wait_for(dto.Agents)).rows
+    shown = next(row.id for row in rows if row.name == "Second")
+    other = Seat(host)
+    await other.puppet.lock()
+    await other.puppet.wait_for(dto.Connectors)
+    await other.puppet.say(dto.Propose(request=1, action="edit-agent", target=shown))
+    await asyncio.wait_for(other.channel.closed.wait(), 10)
+    assert other.channel.breach is not None
+    assert other.channel.breach.code == "ID_NEVER_SHOWN"
+    await other.aclose()
 
 
 @pytest.mark.parametrize(
