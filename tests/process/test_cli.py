@@ -573,10 +573,11 @@ def test_an_ambiguous_beginning_of_a_session_is_usage(place: Home) -> None:
 
 def test_profiles_do_not_see_each_other(place: Home, server: ChatServer) -> None:
     assert place.run("run", QUESTION, "--model", "ok").returncode == 0
+    assert place.run("profiles", "add", "Work").returncode == 0
     other = place.run("--profile", "work", "sessions", "--json")
     assert (other.returncode, other.stdout) == (0, "")
     elsewhere = place.folder / "elsewhere"
     assert place.run("--data-dir", str(elsewhere), "sessions").returncode == 0
     assert (elsewhere / "profiles" / "personal").is_dir()
-    assert place.run("--profile", "../up", "sessions").returncode == 1
+    assert place.run("--profile", "../up", "sessions").returncode == 2
     assert json.loads(place.run("sessions", "--json").stdout)["title"] == QUESTION

@@ -13,7 +13,7 @@ import pytest
 
 from desktop import export, paths, profiles, stored
 from desktop.app import Host
-from desktop.profile_store import AgentRecord
+from desktop.profile_store import AgentRecord, ProfileTx
 from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.errors import AgentRuntimeError, ConnectorError
 from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_REPLY, ChatServer
@@ -41,6 +41,12 @@ async def keyed(host: Host, name: str) -> None:
             models=("m",),
         )
     )
+
+
+def put_away(tx: ProfileTx, conversation_id: str) -> None:
+    record = tx.conversation(conversation_id)
+    assert record is not None
+    tx.put_conversation(msgspec.structs.replace(record, archived=True))
 
 
 def files_below(root: Path) -> list[Path]:
@@ -114,9 +120,7 @@ async def test_everything_but_keys_is_exported(host: Host, tmp_path: Path) -> No
     poet = await host.agents.create(AgentRecord(agent_id="", name="Poet", instructions="Rhyme."))
     first = await say(host, CANARY)
     second = await say(host, "../../etc/passwd \u202e title", agent=poet.agent_id)
-    await host.profile.transact(
-        lambda tx: tx.put_conversation(msgspec.structs.replace(tx.conversation(second), archived=True))  # type: ignore[arg-type]
-    )
+    await host.profile.transact(lambda tx: put_away(tx, second))
     await keyed(host, "groq")
     await host.conversations.keep_draft(first, "half a thought")
     await host.settings.set_picture_word("blue heron")
