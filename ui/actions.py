@@ -83,7 +83,7 @@ PROPOSALS: tuple[Action, ...] = (
     Action(
         "edit-agent", "Edit…", "New conversations take the change. Those that began keep what they began with.", "edit"
     ),
-    Action("duplicate-agent", "Duplicate…", "Another agent that begins as a copy of this one.", "copy"),
+    Action("duplicate-agent", "Duplicate", "Makes another agent that begins as a copy of this one.", "copy"),
     Action(
         "delete-agent",
         "Delete…",

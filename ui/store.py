@@ -21,6 +21,9 @@ Area = Literal["facts", "conversations", "choices", "isolation", "notices", "the
 NOT_DONE = "NOT_DONE"
 """Code of an outcome that is what the person chose: the dialog was closed without an answer."""
 
+ASKING = frozenset({"propose", "use"})
+"""Kinds of commands that the trusted dialog asks about before they are done."""
+
 RETRY = "RETRY"
 """Code of the notice that a request was sent once more."""
 
@@ -153,7 +156,7 @@ class Store:
     @property
     def asked(self) -> bool:
         """Whether the trusted dialog stands open for something proposed here."""
-        return any(pending.kind == "propose" for pending in self.pending.values()) and not self.setup.progress
+        return any(pending.kind in ASKING for pending in self.pending.values()) and not self.setup.progress
 
     @property
     def sending(self) -> bool:

@@ -27,6 +27,7 @@ Page {
         lineHeight: theme.lineReading
         text: "There is no account. You can choose differently in every conversation, and change your mind in the middle of one."
     }
+    Elsewhere {}
     Way {
         width: parent.width
         primary: true

@@ -86,8 +86,8 @@ Column {
                     visible: found.row.usable
                     anchors.right: parent.right
                     anchors.verticalCenter: words.verticalCenter
-                    text: "Use it"
-                    Accessible.name: "Use " + found.row.name
+                    text: "Use it…"
+                    Accessible.name: "Use " + found.row.name + "…"
                     onClicked: setup.useFound(found.row.id)
                 }
             }

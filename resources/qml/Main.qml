@@ -133,6 +133,7 @@ Item {
                 id: talk
                 anchors.fill: parent
                 visible: now.ready && now.page === "conversation" && !now.firstRun
+                onVisibleChanged: if (visible) composer.take()
 
                 Transcript {
                     id: transcript

@@ -61,30 +61,8 @@ Item {
         height: theme.hairline
         color: theme.line
     }
-    Row {
-        id: elsewhere
-        anchors.top: bar.bottom
-        anchors.topMargin: theme.s12
-        x: Math.max(theme.s16, (root.width - theme.measure) / 2)
-        visible: now.asked
-        spacing: theme.s8
-        Accessible.role: Accessible.AlertMessage
-        Accessible.name: elsewhereWords.text
-        Icon {
-            anchors.verticalCenter: parent.verticalCenter
-            side: theme.iconSmall
-            name: "window"
-            tint: theme.waiting
-        }
-        Words {
-            id: elsewhereWords
-            text: "Go on in the window that has opened."
-            color: theme.waiting
-            font.pixelSize: theme.fontQuiet
-        }
-    }
     Loader {
-        anchors.top: elsewhere.visible ? elsewhere.bottom : bar.bottom
+        anchors.top: bar.bottom
         anchors.topMargin: theme.hairline
         anchors.bottom: parent.bottom
         width: parent.width

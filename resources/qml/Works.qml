@@ -1,13 +1,14 @@
 import QtQuick
 
-// What goes on and can be cancelled. It lies over the foot of the page: nothing moves when it comes or goes.
+// What goes on: in the trusted dialog, or as work that can be cancelled. It lies over the foot of the page: nothing moves when it comes or goes.
 Rectangle {
     id: works
 
     property real side: theme.s16
+    readonly property alias count: all.count
 
     height: column.height + 2 * theme.s12
-    visible: column.children.length > 1
+    visible: now.asked || works.count > 0
     color: theme.raised
 
     Rectangle {
@@ -22,7 +23,9 @@ Rectangle {
         width: parent.width - 2 * works.side
         spacing: theme.s8
 
+        Elsewhere {}
         Repeater {
+            id: all
             model: progressModel
             Item {
                 id: work

@@ -256,7 +256,7 @@ def test_a_conversation_is_begun_with_an_agent(furnished: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "action"), [("Edit…", "edit-agent"), ("Duplicate…", "duplicate-agent"), ("Delete…", "delete-agent")]
+    ("label", "action"), [("Edit…", "edit-agent"), ("Duplicate", "duplicate-agent"), ("Delete…", "delete-agent")]
 )
 def test_what_is_done_to_an_agent_is_proposed(furnished: Bench, label: str, action: str) -> None:
     open_settings(furnished, "agents")

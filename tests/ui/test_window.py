@@ -196,6 +196,8 @@ def scroll(bench: Bench, steps: int) -> None:
         QGuiApplication.sendEvent(bench.window, event)
         end = time.monotonic() + 0.04
         bench.spin(lambda end=end: time.monotonic() > end)  # type: ignore[misc]
+    view = list_view(bench)
+    assert bench.spin(lambda: not view.property("moving"))
     bench.settle()
 
 
@@ -393,9 +395,9 @@ def test_nothing_is_looked_for_before_the_person_says_so(bench: Bench) -> None:
     other = dto.FoundRow(id="f2", kind="cli", name="Codex", detail="1.2", note="Comes to use later.", usable=False)
     bench.host.send(dto.Found(looked=True, rows=(row, other)))
     bench.settle()
-    buttons = [button for button in bench.all("Btn") if button.property("text") == "Use it"]
+    buttons = [button for button in bench.all("Btn") if button.property("text") == "Use it…"]
     assert [button.property("visible") for button in buttons].count(True) == 1
-    press(bench, "Btn", "Use it")
+    press(bench, "Btn", "Use it…")
     assert bench.wait_for(dto.UseFound).found == "f1"
 
 
