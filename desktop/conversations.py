@@ -35,7 +35,7 @@ from runtime_host.results import AgentResult
 from runtime_host.run import Run
 from runtime_host.runtime import NOT_YOURS, AgentRuntime
 from runtime_host.session import InspectedState, Session, SessionReference, UnresolvedEffect
-from runtime_host.storage.base import OPEN_PHASES, AgentStore, AgentTx, ItemHead, ItemRecord, RunRecord
+from runtime_host.storage.base import OPEN_PHASES, AgentStore, AgentTx, ImageUse, ItemHead, ItemRecord, RunRecord
 from runtime_host.transcript import OpenItem
 from ui.wire.dto import RunState
 
@@ -294,6 +294,16 @@ class Conversations:
                 for item in page:
                     yield item
                 first += len(page)
+
+    async def pictures(self, conversation_id: str) -> AsyncIterator[tuple[ImageUse, bytes]]:
+        """The pictures of a conversation's messages, each as often as it was sent."""
+        sessions = await self._profile.read(lambda tx: tx.conversation_sessions(conversation_id))
+        for session in sessions:
+            store = await self._stores.open(SessionReference.model_validate(session.reference).agent_id)
+            for use in await store.read(functools.partial(_image_uses, session_id=session.session_id)):
+                read = functools.partial(_image, session_id=session.session_id, digest=use.digest)
+                if (data := await store.read(read)) is not None:
+                    yield use, data
 
     async def _place(self, conversation_id: str) -> tuple[str, AgentStore] | None:
         """(session, store that holds it) of a conversation; None when it has none."""
@@ -857,6 +867,14 @@ class Conversations:
 def _page(tx: AgentTx, *, session_id: str, first: int) -> list[ItemRecord]:
     heads = tx.items(session_id, first, EXPORT_ITEMS, 0)
     return [item for head in heads if (item := tx.item(head.item_id)) is not None]
+
+
+def _image_uses(tx: AgentTx, session_id: str) -> list[ImageUse]:
+    return tx.images(session_id)
+
+
+def _image(tx: AgentTx, session_id: str, digest: str) -> bytes | None:
+    return tx.image(session_id, digest)
 
 
 def _options(choice: Choice, effort: str, terms: Terms) -> SessionOptions:

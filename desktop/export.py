@@ -7,6 +7,7 @@ never overwritten; what was not finished leaves nothing behind.
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
@@ -27,7 +28,7 @@ from desktop.paths import sync_folder
 from desktop.profile_store import ConversationRecord, ProfileTx
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop.own_thread import in_own_thread
-from runtime_host.storage.base import ItemRecord
+from runtime_host.storage.base import ImageUse, ItemRecord
 
 if TYPE_CHECKING:
     from desktop.app import Host
@@ -46,7 +47,7 @@ Progress = Callable[[int, int, str], None]
 
 _README = """This is what Remuda kept of one profile.
 
-conversations/   each as .json (everything) and as .md (to read)
+conversations/   each as .json (everything) and as .md (to read), with its pictures
 agents/          each as .json: name, description, instructions, model, what it may touch, tools
 files/           files that replies brought, by agent
 settings.json    settings
@@ -177,6 +178,7 @@ async def _write(host: "Host", target: _Target, progress: Progress) -> int:
         progress(number + 1, of, f"Conversation {number + 1} of {len(said)}")
         stem = f"conversations/{_stem(record)}"
         about = _about(record, names.get(record.agent_id, record.agent_id))
+        about["pictures"] = await _pictures(archive, host.conversations.pictures(record.conversation_id), stem)
         await _add(archive, f"{stem}.json", _as_json(about, host.conversations.all_items(record.conversation_id)))
         await _add(archive, f"{stem}.md", _as_markdown(about, host.conversations.all_items(record.conversation_id)))
     progress(of - 1, of, "Files")
@@ -203,6 +205,27 @@ async def _profile_parts(host: "Host") -> list[tuple[str, Any]]:
         ("connectors.json", connectors),
     ]
     return parts + [(f"agents/{_plain(agent.name)}-{agent.agent_id}.json", record_row(agent)) for agent in agents]
+
+
+async def _pictures(
+    archive: zipfile.ZipFile, pictures: AsyncIterator[tuple[ImageUse, bytes]], stem: str
+) -> list[dict[str, Any]]:
+    """Write the pictures of a conversation, each once; returns where each message has which."""
+    told: list[dict[str, Any]] = []
+    written: set[str] = set()
+    async for use, data in pictures:
+        name = f"{stem}-pictures/{use.digest[:16]}.{use.media_type.rpartition('/')[2]}"
+        told.append({"run_id": use.run_id, "position": use.position, "file": name})
+        if name not in written:
+            written.add(name)
+            await _thoroughly(functools.partial(_put_whole, archive, name, data))
+    return told
+
+
+def _put_whole(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    info = zipfile.ZipInfo(name, time.localtime()[:6])
+    info.external_attr = 0o600 << 16
+    archive.writestr(info, data)
 
 
 def _settings_and_drafts(tx: ProfileTx) -> tuple[dict[str, Any], dict[str, str]]:

@@ -5,6 +5,7 @@ windows or the command line. Invariants: every file below the profile's folder i
 removed while a reply is being written; once keys are gone the files go too, whatever ends the program in between.
 """
 
+import asyncio
 import contextlib
 import os
 from collections import Counter
@@ -41,6 +42,8 @@ class StoredRow(msgspec.Struct, frozen=True):
     count: int
     sentence: str
 
+
+_WORKS: "set[asyncio.Task[None]]" = set()
 
 _PROFILE = "profile.sqlite3"
 _KEPT_IN_PROFILE = "Titles and order of conversations, drafts, settings, agents, and connectors without their keys."
@@ -179,6 +182,14 @@ async def remove_all(host: "Host", *, stop_runs: bool = False, on_slow: Callable
         AgentRuntimeError: replies are being written and `stop_runs` is not said, or the key store kept a key.
             Nothing is removed then.
     """
+    work = asyncio.get_running_loop().create_task(_remove_all(host, stop_runs, on_slow))
+    # To its end, though who asked may go meanwhile: half of a removal is none.
+    _WORKS.add(work)
+    work.add_done_callback(_WORKS.discard)
+    await asyncio.shield(work)
+
+
+async def _remove_all(host: "Host", stop_runs: bool, on_slow: Callable[[str], None] | None) -> None:
     if host.removing:
         return
     running = host.conversations.running()
@@ -194,17 +205,18 @@ async def remove_all(host: "Host", *, stop_runs: bool = False, on_slow: Callable
             await host.conversations.stop(name)
     records = [*(connector.model_dump(mode="json") for connector in host.connectors), host.settings.network]
     note = removal.Note(host.settings.profile_uuid, removal.keys_of(records))
-    host.removing = True
     try:
         removal.decide(host.paths.root, note)
-        try:
-            await removal.delete_keys(note, on_slow)
-        except BaseException:
-            removal.withdraw(host.paths.root)
-            raise
-    except BaseException:
+    except OSError as fault:
+        raise AgentRuntimeError(f"Nothing was removed: {fault}.", code="REMOVAL_FAILED") from fault
+    host.removing = True
+    try:
+        await removal.delete_keys(note, on_slow)
+    except removal.KeysStayError:
+        removal.withdraw(host.paths.root)
         host.removing = False
         raise
+    removal.decide(host.paths.root, note._replace(keys=()))
     host.ended.set()
 
 
@@ -216,7 +228,11 @@ async def remove_files(paths: ProfilePaths) -> None:
     """
     try:
         async with profiles.changing_beside(paths.data):
-            await removal.erase(removal.move_away(paths.root))
+            gone = removal.move_away(paths.root)
+            if (note := removal.read_note(gone)) is not None:
+                # Still in it are only those that the host had not come to.
+                await removal.delete_keys(note)
+            await removal.erase(gone)
     except (profiles.ProfileRefusedError, OSError) as fault:
         raise AgentRuntimeError(
             f"The files are still there: {fault}. They are removed at the next start.", code="REMOVAL_INCOMPLETE"

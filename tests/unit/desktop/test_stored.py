@@ -16,9 +16,11 @@ from desktop.app import Host
 from desktop.profile_store import AgentRecord, ProfileTx
 from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.errors import AgentRuntimeError, ConnectorError
+from runtime_host.storage.base import AgentTx
 from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_REPLY, ChatServer
 
 CANARY = "canary-9006-of-a-message"
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
 async def say(host: Host, text: str, agent: str | None = None) -> str:
@@ -41,6 +43,18 @@ async def keyed(host: Host, name: str) -> None:
             models=("m",),
         )
     )
+
+
+async def pictured(host: Host, conversation_id: str) -> None:
+    """Let the first message of a conversation have a picture."""
+    reference = await host.conversations.reference(conversation_id)
+    store = await host.stores.open(reference.agent_id)
+
+    def put(tx: AgentTx) -> None:
+        [run] = tx.runs(reference.session_id)
+        tx.put_image(reference.session_id, run.run_id, 1, media_type="image/png", data=PICTURE)
+
+    await store.transact(put)
 
 
 def put_away(tx: ProfileTx, conversation_id: str) -> None:
@@ -121,6 +135,7 @@ async def test_everything_but_keys_is_exported(host: Host, tmp_path: Path) -> No
     first = await say(host, CANARY)
     second = await say(host, "../../etc/passwd \u202e title", agent=poet.agent_id)
     await host.profile.transact(lambda tx: put_away(tx, second))
+    await pictured(host, first)
     await keyed(host, "groq")
     await host.conversations.keep_draft(first, "half a thought")
     await host.settings.set_picture_word("blue heron")
@@ -143,14 +158,17 @@ async def test_everything_but_keys_is_exported(host: Host, tmp_path: Path) -> No
         names = archive.namelist()
         assert len(set(names)) == len(names)
         assert all(".." not in name.split("/") and not name.startswith("/") for name in names)
-        everything = {name: archive.read(name).decode() for name in names}
+        [picture] = [name for name in names if name.endswith(".png")]
+        assert archive.read(picture) == PICTURE
+        everything = {name: archive.read(name).decode() for name in names if name != picture}
     whole = "\n".join(everything.values())
     for secret in (DEFAULT_KEY, "blue heron", "pass-canary", host.settings.profile_uuid, "root:"):
         assert secret not in whole
     [talk] = [json.loads(text) for name, text in everything.items() if first in name and name.endswith(".json")]
     assert [(item["kind"], item["text"]) for item in talk["items"]] == [("user", CANARY), ("reply", DEFAULT_REPLY)]
-    [put_away] = [json.loads(text) for name, text in everything.items() if second in name and name.endswith(".json")]
-    assert (put_away["archived"], put_away["agent"]) == (True, "Poet")
+    assert talk["pictures"] == [{"run_id": talk["items"][0]["run_id"], "position": 1, "file": picture}]
+    [put_off] = [json.loads(text) for name, text in everything.items() if second in name and name.endswith(".json")]
+    assert (put_off["archived"], put_off["agent"]) == (True, "Poet")
     [read] = [text for name, text in everything.items() if first in name and name.endswith(".md")]
     assert f"## You\n\n{CANARY}\n\n## Reply\n\n{DEFAULT_REPLY}\n" in read
     connectors = {row["name"]: row["key"] for row in json.loads(everything["connectors.json"])}
