@@ -3,6 +3,7 @@
 What is peculiar to one of them stands below the table.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -25,7 +26,7 @@ from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_MODEL, DEFAULT_REPLY
 from tests.loopback.messages_server import MessagesServer
 from tests.loopback.native import AT_ONCE, DEFINITION, Outcome, drive, driver_for, options_for, registry_for, turn_for
 from tests.loopback.responses_server import ResponsesServer
-from tests.loopback.tools import WITH_LOOK, World, finish, runtime_on
+from tests.loopback.tools import WITH_LOOK, MortalStore, World, doomed_runtime_on, finish, runtime_on
 
 BEGUN = "The capital of"
 IMPATIENT = Timeouts(connect_s=2.0, read_s=0.5, write_s=2.0)
@@ -381,6 +382,27 @@ async def test_a_schema_is_the_providers_matter_where_its_api_has_a_mode_for_it(
         assert '"required":["city"]' in body["messages"][0]["content"]
 
 
+@pytest.mark.parametrize(
+    ("reply", "status", "parsed"),
+    [
+        ('{"city": "Paris"}', "completed", {"city": "Paris"}),
+        ('{"town": "Paris"}', "failed", None),
+        ("Paris", "failed", None),
+    ],
+)
+async def test_what_the_provider_promises_is_checked_here_all_the_same(
+    far: Far, reply: str, status: str, parsed: Any
+) -> None:
+    far.server.reply = reply
+    async with runtime_on(far.server, MemoryAgentStore(), World()) as runtime:
+        session = await runtime.create_agent(DEFINITION).open_session(options_for())
+        wanted = JsonSchemaFormat(schema=WANTED, name="city")
+        _, result = await finish(await session.run("Where?", response_format=wanted))
+    assert (result.status, result.output_parsed) == (status, parsed)
+    assert result.enforcement == {"structured_output": "emulated" if far.vendor == "openai-compatible" else "native"}
+    assert status == "completed" or result.finish_reason == "structured_output_invalid"
+
+
 async def test_what_holds_a_model_to_a_schema_is_told_before(far: Far) -> None:
     async with driver_for(far.registry()) as driver:
         inspected = await driver.inspect(DEFINITION, options_for())
@@ -493,6 +515,44 @@ async def test_reasoning_before_a_call_goes_back_exactly_as_it_came(server_type:
         assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("server_type", [ResponsesServer, MessagesServer])
+async def test_a_run_goes_on_after_a_restart_without_the_reasoning_that_was_lost(
+    server_type: type[ChatServer],
+) -> None:
+    """It was kept for the process alone; the provider is asked for nothing that would need it."""
+    async with server_type(behaviour="reasoning-tool") as server:
+        memory, world = MemoryAgentStore(), World()
+        options = options_for(model=VERIFIED[server.vendor], reasoning=effort("high"))
+        store = MortalStore(memory)
+        async with doomed_runtime_on(server, store, world) as runtime:
+            session = await runtime.create_agent(WITH_LOOK).open_session(options)
+
+            async def die(city: str, _: Any) -> Any:
+                if city == "Rome":
+                    store.dies_after = store.commits + 1  # with the result of this call
+                return {"city": city}
+
+            world.act = die
+            asking = asyncio.ensure_future(session.run("What is the weather?"))
+            async with asyncio.timeout(20):
+                await store.dead.wait()
+            asking.cancel()
+            reference = session.reference()
+        assert len(server.requests) == 1
+        if isinstance(server, ResponsesServer):
+            server.sealed.clear()
+        async with runtime_on(server, memory, world) as runtime:
+            session = await runtime.resume_session(reference, context=options.context)
+            run = session.active_run
+            assert run is not None
+            _, result = await finish(run)
+        assert result.status == "completed", result.error
+        assert world.effects == ["Paris", "Rome"]
+        body = server.requests[-1].json()
+        assert "thinking" not in body
+        assert body.get("output_config", body.get("reasoning"))["effort"] == "high"
+
+
 async def test_thinking_that_is_not_shown_goes_back_all_the_same(messages: Far) -> None:
     messages.server.behaviour = "omitted-thinking"
     world = World()
@@ -534,6 +594,14 @@ async def test_images_go_out_with_their_message_and_again_with_the_conversation(
     came = await far.drive(turn_for("And these?", earlier=earlier, parts=(PNG, GIF)))
     assert came.result.status == "completed", came.result.error  # the server looks at each picture
     assert far.server.requests[0].body.count(b"base64") == 4
+
+
+async def test_a_refusal_for_a_picture_says_so(far: Far) -> None:
+    far.server.behaviour = "400-image"
+    came = await far.drive(turn_for("What is this?", parts=(PNG,)))
+    check(came, Row("", "failed", "PROVIDER_PICTURE_REFUSED", "Choose a model that does"))
+    came = await far.drive(turn_for("What is this?"))
+    check(came, Row("", "failed", "PROVIDER_REQUEST_REFUSED", "refused the request (400)"))
 
 
 async def test_a_model_that_takes_no_pictures_is_told_that_there_were_some(far: Far) -> None:

@@ -447,6 +447,7 @@ def refuses(name: str, status: int, code: str | None, message: str, headers: dic
 
 
 refuses("400-credit", 400, "invalid_request_error", "Your credit balance is too low to access the API.")
+refuses("400-image", 400, "invalid_request_error", "messages.0.content.1.image.source.base64: image is too large")
 refuses("408", 408, "request_timeout", "The request took too long.")
 refuses("409", 409, "conflict_error", "Another request is at it.")
 refuses("413", 413, "request_too_large", "The request is too large.")

@@ -401,7 +401,8 @@ def _messages_complaint(server: MessagesServer, body: dict[str, Any]) -> str | N
         thought += [block for block in content if block["type"] in ("thinking", "redacted_thinking")]
     if open_calls or (messages[-1]["role"] == "assistant" and not server.behaviour.startswith("pause")):
         return "This model does not support assistant message prefill."
-    if messages[-1]["role"] == "user" and "tool_result" in str(messages[-1]["content"]) and thought != server.thought:
+    wanted = server.thought if "thinking" in body or server.behaviour == "omitted-thinking" else thought
+    if messages[-1]["role"] == "user" and "tool_result" in str(messages[-1]["content"]) and thought != wanted:
         return "thinking blocks in the latest assistant message cannot be modified, left out or reordered"
     return None
 

@@ -485,6 +485,12 @@ def _words(fault: ModelFault, connector: Connector, model: str) -> tuple[str, st
             f"{model} may not be made for chat, or the server may be of another kind. Choose another model.",
             False,
         ),
+        FaultKind.PICTURE_REFUSED: (
+            f"{server} refused a picture of this conversation{status}.",
+            f"{model} may take none, or none so large or of this type. Choose a model that does, or begin a new "
+            "conversation without it.",
+            False,
+        ),
         FaultKind.CONTEXT_TOO_LONG: (
             f"The conversation is longer than {model} can read at once.",
             "Start a new conversation, or choose a model that reads more.",

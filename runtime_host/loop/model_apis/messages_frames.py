@@ -6,7 +6,7 @@ event, which proxies drop; a field of the wrong kind reads as absent; thinking g
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from runtime_host.loop.model_apis.pieces import (
@@ -64,14 +64,23 @@ def fields(request: ChatRequest) -> dict[str, Any]:
         body["thinking"] = {"type": "disabled"}
     elif request.reasoning_effort is not None:
         output["effort"] = request.reasoning_effort
-        # Without it these models think little or not at all, and newer ones would send the thinking empty.
-        body["thinking"] = {"type": "adaptive", "display": "summarized"}
+        if not _lost_its_thinking(request.messages):
+            # Without it these models think little or not at all, and newer ones would send the thinking empty.
+            body["thinking"] = {"type": "adaptive", "display": "summarized"}
     if request.schema is not None:
         output["format"] = {"type": "json_schema", "schema": request.schema.schema}
     if output:
         body["output_config"] = output
     optional = {"temperature": request.temperature, "top_p": request.top_p}
     return body | {name: value for name, value in optional.items() if value is not None}
+
+
+def _lost_its_thinking(messages: Sequence[Message]) -> bool:
+    """Whether results go to a reply whose thinking is no longer known: it was made before a restart.
+
+    The provider wants the thinking of such a reply back whenever it is to think on.
+    """
+    return len(messages) > 1 and messages[-1].role == "tools" and not messages[-2].kept
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -35,7 +35,7 @@ _KIND_OF_CODE: Final[dict[str, FaultKind]] = {
         (FaultKind.FORBIDDEN, ("permission_error", "permission_denied")),
         (
             FaultKind.REQUEST_REFUSED,
-            ("invalid_request_error", "invalid_prompt", "invalid_image", "unsupported_image_media_type"),
+            ("invalid_request_error", "invalid_prompt"),
         ),
     )
     for code in codes
@@ -45,6 +45,7 @@ _TOO_LONG_WORDS: Final = re.compile(
     r"context (length|window|size|limit)|maximum context|too many tokens|prompt is too long|input is too long",
     re.IGNORECASE,
 )
+_PICTURE_WORDS: Final = re.compile(r"(?<![A-Za-z])images?(?![A-Za-z])|vision|multimodal", re.IGNORECASE)
 _NO_CREDIT_WORDS: Final = re.compile(r"credit balance is too low", re.IGNORECASE)
 _BY_STATUS_ALONE: Final = {
     401: FaultKind.KEY_REFUSED,
@@ -56,13 +57,30 @@ _TRY_LATER: Final = (408, 409, 429)
 _LONGEST_WAIT_S: Final = 7 * 24 * 3600.0
 
 
-def refusal_fault(status: int, headers: Mapping[str, str], body: bytes, *, now: datetime | None = None) -> ModelFault:
-    """What an answer that is no success means. Only known codes are read out of its body, never its text."""
+def refusal_fault(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    pictures: bool = False,
+    now: datetime | None = None,
+) -> ModelFault:
+    """What an answer that is no success means. Only known codes are read out of its body, never its text.
+
+    Args:
+        status: of the answer.
+        headers: of the answer.
+        body: of the answer, as far as it was read.
+        pictures: whether the request brought some: then a refusal that speaks of them is about them.
+        now: the wall clock.
+    """
     said = parsed(body, tolerant=True)
     if isinstance(said, list) and len(said) == 1:
         said = said[0]  # as Google's servers answer
     error = said.get("error", said) if isinstance(said, dict) else None
     kind = _kind_of_status(status, error)
+    if pictures and kind is FaultKind.REQUEST_REFUSED and _PICTURE_WORDS.search(body.decode("utf-8", "replace")):
+        kind = FaultKind.PICTURE_REFUSED
     wait_s = _retry_after_s(headers, now or datetime.now(UTC)) if status in _TRY_LATER or status >= 500 else None
     return ModelFault(kind, http_status=status, retry_after_s=wait_s)
 

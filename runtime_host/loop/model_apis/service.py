@@ -69,8 +69,9 @@ class Refused(Exception):
         self.headers = response.headers
         self.content = response.content
 
-    def fault(self) -> ModelFault:
-        return refusal_fault(self.status, self.headers, self.content)
+    def fault(self, request: ChatRequest) -> ModelFault:
+        pictures = any(message.images for message in request.messages)
+        return refusal_fault(self.status, self.headers, self.content, pictures=pictures)
 
 
 class SdkApi(ABC):
@@ -176,7 +177,7 @@ class SdkApi(ABC):
                     extras = False
                     self._refused_extras.add(place)
                     continue
-                fault = refused.fault()
+                fault = refused.fault(request)
             except ModelFault as raised:
                 fault = raised
             except (self.any_error, httpx2.HTTPError, httpx2.StreamError, OSError, *_OURS) as lost:
