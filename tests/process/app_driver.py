@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,9 +60,8 @@ def arguments_of(pid: int) -> list[str]:
 
 
 @contextmanager
-def chat_server(**options: Any) -> Iterator[ChatServer]:
-    """A model server that answers from a thread of its own."""
-    server = ChatServer(**options)
+def served(*servers: AbstractAsyncContextManager[Any]) -> Iterator[None]:
+    """Servers that answer from a thread of their own."""
     ready = threading.Event()
     ended: list[Callable[[], object]] = []
 
@@ -70,18 +69,28 @@ def chat_server(**options: Any) -> Iterator[ChatServer]:
         over = asyncio.Event()
         loop = asyncio.get_running_loop()
         ended.append(lambda: loop.call_soon_threadsafe(over.set))
-        async with server:
+        async with AsyncExitStack() as stack:
+            for server in servers:
+                await stack.enter_async_context(server)
             ready.set()
             await over.wait()
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="model-server")
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="servers")
     thread.start()
     try:
         assert ready.wait(PATIENCE_S)
-        yield server
+        yield
     finally:
         ended[0]()
         thread.join(PATIENCE_S)
+
+
+@contextmanager
+def chat_server(**options: Any) -> Iterator[ChatServer]:
+    """A model server that answers from a thread of its own."""
+    server = ChatServer(**options)
+    with served(server):
+        yield server
 
 
 def asked(server: ChatServer) -> list[str]:
