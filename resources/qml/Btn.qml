@@ -1,7 +1,7 @@
 import QtQuick
 import QtQuick.Templates as T
 
-// A button with words. `primary` is the one main action of a place.
+// A button with words. `primary` is the one main action of a place; what is `busy` keeps the focus.
 T.Button {
     id: control
 
@@ -10,6 +10,7 @@ T.Button {
     property real most: 0
     property bool small: false
     property bool trailing: false
+    property bool busy: false
     property color tint: primary ? theme.onAccent : theme.text
 
     implicitWidth: contentItem.implicitWidth + leftPadding + rightPadding
@@ -18,7 +19,7 @@ T.Button {
     rightPadding: small ? theme.s8 : theme.s12
     topPadding: small ? theme.hairline : theme.s4
     bottomPadding: small ? theme.hairline : theme.s4
-    opacity: enabled ? 1 : theme.off
+    opacity: enabled && !busy ? 1 : theme.off
     hoverEnabled: true
     focusPolicy: Qt.TabFocus
     Accessible.role: Accessible.Button

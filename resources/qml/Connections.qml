@@ -46,10 +46,10 @@ Page {
                 Btn {
                     flat: true
                     text: connection.row.testing ? "Testing" : proposalTable.test.label
-                    enabled: !connection.row.testing
+                    busy: connection.row.testing
                     Accessible.name: text + " " + connection.row.name
                     Accessible.description: proposalTable.test.explains
-                    onClicked: setup.test(connection.row.id)
+                    onClicked: if (!busy) setup.test(connection.row.id)
                 }
                 Btn {
                     flat: true

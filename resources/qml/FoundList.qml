@@ -15,7 +15,7 @@ Column {
         Btn {
             glyph: "search"
             text: now.looking ? "Looking" : now.looked ? "Look again" : "Look"
-            enabled: !now.looking
+            busy: now.looking
             Accessible.name: now.looked ? "Look again on this computer" : "Look on this computer"
             onClicked: setup.look()
         }

@@ -52,7 +52,7 @@ ListView {
             Btn {
                 glyph: "again"
                 text: now.testing ? "Testing" : "Run again"
-                enabled: !now.testing
+                busy: now.testing
                 onClicked: remuda.selfTest()
             }
         }

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAccessible
 from PySide6.QtQuick import QQuickItem
@@ -159,6 +160,13 @@ def test_a_connection_is_tested_and_its_models_are_shown_by_keys(furnished: Benc
     tab_until(furnished, "Test OpenAI")
     furnished.key(ENTER, "\r")
     assert furnished.wait_for(dto.TestConnector).connector == "k2"
+    testing = replace(CONNECTORS[2], testing=True)
+    furnished.host.send(dto.Connectors(rows=(*CONNECTORS[:2], testing, *CONNECTORS[3:])))
+    furnished.settle()
+    assert spoken(focus(furnished)) == "Testing OpenAI", "focus stays where it was"
+    furnished.key(ENTER, "\r")
+    furnished.settle()
+    assert furnished.host.take(dto.TestConnector) == []
     tab_until(furnished, "Models of OpenAI")
     furnished.key(ENTER, "\r")
     want = furnished.wait_for(dto.WantChoices)
