@@ -39,8 +39,11 @@ WAITING_COMMANDS = 64
 """Commands read but not carried out; more and the renderer is not read until they are."""
 MOST_COMMANDS = 1024
 """Commands that may arrive ahead of the acknowledgement of a frame; more is a breach."""
-WAITING_PROPOSALS = 4
-"""Proposals whose questions are not answered; more are refused, so that no window buries the person in dialogs."""
+WAITING_QUESTIONS = 4
+"""Commands whose question in the trusted dialog is not answered; more are refused."""
+MOST_NOES = 6
+NOES_S = 30.0
+"""After this many noes within this time nothing more is asked for a while: no window wears the person down."""
 WAITING_ANSWERS = 64
 """Answers not sent yet; more and the next command waits. One answer may itself be many."""
 MOST_PIECES = 2048
@@ -58,6 +61,8 @@ GAP_SENTENCE = (
 )
 
 
+NOT_DONE = "NOT_DONE"
+"""The code of an outcome that the person chose themselves, in the trusted dialog: nothing is to be said about it."""
 PAGE_FAILED = "Remuda failed at this page, and noted why in its log. Open it again, or start Remuda again."
 
 
@@ -129,7 +134,8 @@ class RendererChannel:
         self._search: tuple[str, str | None] = ("", None)
         self._pages: dict[dto.Page, Literal["shown", "making", "again"]] = {}
         """The pages that were opened, and whether one is being made, or is out of date while it is."""
-        self._proposals = 0
+        self._questions = 0
+        self._noes: deque[float] = deque(maxlen=MOST_NOES)
         self._run: Run | None = None
         self._cursor = 0
         self._retrying = False
@@ -427,11 +433,11 @@ class RendererChannel:
             await self._select(None)
             self._answer(dto.Outcome(request=request, status="done"))
             return
-        if isinstance(command, dto.Propose):
-            if self._proposals >= WAITING_PROPOSALS:
+        if isinstance(command, ASKING_COMMANDS):
+            if self._questions >= WAITING_QUESTIONS or self._is_worn():
                 self._answer(_too_many(request))
                 return
-            self._proposals += 1
+            self._questions += 1
         if isinstance(command, LONG_COMMANDS):
             # These wait for a confirmation or an end; what the person does meanwhile must not wait for them.
             task = self._loop.create_task(self._answer_later(command, request))
@@ -443,10 +449,17 @@ class RendererChannel:
     async def _answer_later(self, command: dto.RendererMessage, request: int) -> None:
         # What is selected may be another conversation by now: that is none of this command's doing.
         try:
-            self._answer(await self._outcome(command, request, ""))
+            outcome = await self._outcome(command, request, "")
+            if outcome.code == NOT_DONE and isinstance(command, ASKING_COMMANDS):
+                self._noes.append(self._loop.time())
+            self._answer(outcome)
         finally:
-            if isinstance(command, dto.Propose):
-                self._proposals -= 1
+            if isinstance(command, ASKING_COMMANDS):
+                self._questions -= 1
+
+    def _is_worn(self) -> bool:
+        """Whether the person said no so often just now that they are left in peace."""
+        return len(self._noes) == MOST_NOES and self._loop.time() - self._noes[0] < NOES_S
 
     async def _answer_command(self, command: dto.RendererMessage, request: int, text: str) -> None:
         before = self.authority.binding
@@ -772,13 +785,13 @@ class RendererChannel:
             self._wake.set()
 
 
+ASKING_COMMANDS = (dto.Delete, dto.Propose, dto.UseFound)
+"""Commands that ask in the trusted dialog."""
 LONG_COMMANDS = (
+    *ASKING_COMMANDS,
     dto.Stop,
-    dto.Delete,
-    dto.Propose,
     dto.SelfTest,
     dto.Look,
-    dto.UseFound,
     dto.TestConnector,
     dto.RefreshModels,
 )
@@ -802,7 +815,7 @@ def _too_many(request: int) -> dto.Outcome:
         request=request,
         status="refused",
         code="TOO_MANY_QUESTIONS",
-        text="Several questions wait already. Answer them first.",
+        text="Several questions wait, or were answered with no just now. Answer them, or try again in half a minute.",
     )
 
 

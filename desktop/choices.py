@@ -109,10 +109,10 @@ class Choice(NamedTuple):
         """Model and connector, for lists of both."""
         return "Tiny model on this computer" if self.vendor == "builtin" else f"{self.model} at {self.connector}"
 
-    def sentence(self, effort: str = "", touches: str = "touches nothing") -> str:
+    def sentence(self, effort: str = "") -> str:
         """The header's quiet line: harness, model, effort, what it may touch."""
         model = "tiny model on this computer" if self.vendor == "builtin" else f"{self.model} at {self.connector}"
-        return " · ".join(part for part in (self.harness_name, model, effort, touches) if part)
+        return " · ".join(part for part in (self.harness_name, model, effort, "touches nothing") if part)
 
     def execution(self, effort: str = "") -> ExecutionBinding:
         """The binding a session is opened with."""

@@ -16,7 +16,7 @@ from desktop.authority import ChannelAuthority
 from desktop.build import BUILD
 from desktop.choices import Choice, missing
 from desktop.conversations import Ending, Row
-from desktop.desk_setup import NOT_DONE, SetupDesk, agent_id
+from desktop.desk_setup import SetupDesk, agent_id, not_done
 from desktop.dialogs import DeleteConfirmation
 from desktop.isolation import drawing_uid, seal_host
 from desktop.isolation.decoys import decoys
@@ -395,7 +395,7 @@ class WindowDesk:
             DeleteConfirmation(title=row.record.title, running=running)
         )
         if not confirmed:
-            return dto.Outcome(request=command.request, status="refused", code=NOT_DONE, text="")
+            return not_done(command.request)
         await self._host.conversations.delete(name)
         self.conversation_deleted(name)
         return dto.Outcome(request=command.request, status="done")

@@ -20,6 +20,7 @@ import msgspec
 from desktop import agent_entry, agent_setup, network_entry, profile_entry, profiles, sanitize, stored
 from desktop.agents import preset_title, tool_words
 from desktop.authority import ChannelAuthority
+from desktop.channel import NOT_DONE
 from desktop.choices import Choice, ChoiceBook
 from desktop.connector_entry import edit, enter_connector, remove, rotate
 from desktop.dialog import entry
@@ -46,8 +47,6 @@ ROWS_BYTES = 192 * 1024
 TESTS_AT_ONCE = 4
 PROGRESS_STEPS = 200
 """How often work of any length tells how far it is."""
-NOT_DONE = "NOT_DONE"
-"""The code of an outcome that the person chose themselves, in the trusted dialog: nothing is to be said about it."""
 
 
 class Visit:
@@ -216,8 +215,9 @@ class SetupDesk:
         return _done(command.request) if done else not_done(command.request)
 
     async def _add_connector(self, command: dto.Propose, authority: ChannelAuthority) -> bool:
-        prefill = ConnectorPrefill(kind=command.target or "")
-        return await self._entered(prefill, authority)
+        # What else speaks the chat API has many names: they are shown to choose from.
+        kind = command.target if command.target in ("openai", "anthropic") else ""
+        return await self._entered(ConnectorPrefill(kind=kind), authority)
 
     async def _entered(self, prefill: ConnectorPrefill, authority: ChannelAuthority) -> bool:
         if await enter_connector(self._host, prefill) is None:

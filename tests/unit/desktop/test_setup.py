@@ -274,8 +274,10 @@ async def test_a_connector_is_proposed_with_its_kind_and_entered_in_the_dialog(
     assert outcome.status == "done", outcome
     assert person.asked[0].kind == "anthropic"
     assert "Mine" in await rows_of(sitting)
-    again = await puppet.ask(dto.Propose(request=puppet.request(), action="add-connector"))
-    assert (again.status, again.code, again.text) == ("refused", "NOT_DONE", "")
+    for target in ("compatible", None):
+        again = await puppet.ask(dto.Propose(request=puppet.request(), action="add-connector", target=target))
+        assert (again.status, again.code, again.text) == ("refused", "NOT_DONE", "")
+        assert person.asked[-1].kind == "", "which server is chosen in the dialog"
 
 
 @pytest.mark.parametrize("action", ["change-key", "edit-connector", "remove-connector"])
@@ -323,6 +325,14 @@ async def test_a_flood_of_proposals_asks_a_few_questions_and_no_more(sitting: Se
     stop = await look_for(sitting, "still answered")
     assert stop.filter == "still answered"
     person.thinking.set()
+
+
+async def test_who_said_no_again_and_again_is_left_in_peace(sitting: Seat, person: Person) -> None:
+    puppet = sitting.puppet
+    outcomes = [await puppet.ask(dto.Propose(request=puppet.request(), action="add-connector")) for _ in range(20)]
+    assert len(person.asked) == 6
+    assert [outcome.code for outcome in outcomes[6:]] == ["TOO_MANY_QUESTIONS"] * 14
+    assert outcomes[-1].text
 
 
 async def test_every_id_that_was_told_may_be_used(sitting: Seat, host: Host, person: Person) -> None:
