@@ -106,7 +106,8 @@ def _ollama_host(value: str) -> str:
         host, port = parts.hostname or "", parts.port or 11434
     except ValueError:
         return ""
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - it listens everywhere, so here as well
+    if host in ("0.0.0.0", "::", "localhost"):  # noqa: S104 - it listens everywhere, so here as well
+        # One form, so that what is found twice is one.
         host = "127.0.0.1"
     try:
         shown = f"[{host}]" if ":" in host else host
@@ -250,7 +251,8 @@ def _doubt(file: str) -> str:
 
 
 def _is_of_others(status: os.stat_result) -> bool:
-    return bool(stat.S_IMODE(status.st_mode) & stat.S_IWOTH) or status.st_uid not in (0, os.getuid())
+    mine = hasattr(os, "getuid") and os.getuid()
+    return bool(stat.S_IMODE(status.st_mode) & stat.S_IWOTH) or status.st_uid not in (0, mine)
 
 
 async def _version(name: str, file: str) -> str:

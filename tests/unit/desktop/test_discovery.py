@@ -143,7 +143,7 @@ async def test_only_this_computer_is_asked(monkeypatch: pytest.MonkeyPatch) -> N
     assert asked == []
     for host, place in (
         ("127.0.0.1:4711", "http://127.0.0.1:4711"),
-        ("localhost", "http://localhost:11434"),
+        ("localhost", "http://127.0.0.1:11434"),
         ("http://[::1]:4711/", "http://[::1]:4711"),
         ("0.0.0.0:4711", "http://127.0.0.1:4711"),
         ("0.0.0.0", "http://127.0.0.1:11434"),  # noqa: S104 - what a server is told
