@@ -22,6 +22,7 @@ from desktop.choices import Choice, ChoiceBook
 from desktop.pictures import message_of
 from desktop.profile_store import AgentRecord, ConversationRecord, ProfileStore, ProfileTx
 from desktop.terms import Terms
+from runtime_host.admission import run_images
 from runtime_host.capabilities import AgentInspection
 from runtime_host.definitions import AgentDefinition, ImagePart, SessionOptions, TrustedContext
 from runtime_host.errors import (
@@ -650,7 +651,10 @@ class Conversations:
         if not runs:
             raise AgentRuntimeError("There is no message to ask again.", code="MESSAGE_EMPTY")
         text = str(runs[-1].input.get("text", ""))
-        return await self.send(conversation_id, text, request_id=request_id, choice=choice, effort=effort)
+        pictures = await store.read(lambda tx: run_images(tx, runs[-1]))
+        return await self.send(
+            conversation_id, text, request_id=request_id, choice=choice, effort=effort, pictures=pictures
+        )
 
     async def stop(self, conversation_id: str) -> AgentResult | None:
         """Stop the run that goes on; returns when it has stopped. None when none goes on."""

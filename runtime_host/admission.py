@@ -317,6 +317,24 @@ def run_parts(run: RunRecord) -> tuple[StoredPart, ...]:
     return _PARTS.validate_python(run.input.get("parts", ()))
 
 
+def whole_image(tx: AgentTx, session_id: str, stored: StoredImage) -> ImagePart:
+    """A picture with its bytes.
+
+    Raises:
+        AgentDriverConfigurationError: they are no longer there.
+    """
+    data = tx.image(session_id, stored.digest)
+    if data is None:
+        raise AgentDriverConfigurationError("A picture of the message is no longer there; send it again.")
+    return ImagePart(media_type=stored.media_type, data=data)
+
+
+def run_images(tx: AgentTx, run: RunRecord) -> tuple[ImagePart, ...]:
+    """The pictures that the run's input brought."""
+    stored = [part for part in run_parts(run) if isinstance(part, StoredImage)]
+    return tuple(whole_image(tx, run.session_id, part) for part in stored)
+
+
 def run_schema(run: RunRecord) -> JsonSchemaFormat | None:
     """What the run's answer has to meet."""
     stored = run.input.get("response_format")

@@ -29,13 +29,13 @@ from runtime_host.admission import (
     run_parts,
     run_reasoning,
     run_schema,
+    whole_image,
 )
 from runtime_host.canonical import clean_text, freeze
 from runtime_host.capabilities import Support
 from runtime_host.definitions import ImagePart, InputPart, ReasoningConfig, SessionOptions, WorkspaceFilePart
 from runtime_host.drivers.base import DriverRun, DriverSession, TranscriptMessage, Turn
 from runtime_host.errors import (
-    AgentDriverConfigurationError,
     AgentNativeExecutionError,
     AgentRuntimeError,
     AgentRunTimeoutError,
@@ -457,7 +457,9 @@ class _Drive:
         session_id, stored = self.seat.session_id, self.parts
 
         def read(tx: AgentTx) -> tuple[InputPart, ...]:
-            return tuple(_whole(tx, session_id, part) if isinstance(part, StoredImage) else part for part in stored)
+            return tuple(
+                whole_image(tx, session_id, part) if isinstance(part, StoredImage) else part for part in stored
+            )
 
         return await self.seat.store.read(read)
 
@@ -954,13 +956,6 @@ def make_journal(record: RunRecord, options: SessionOptions, journal_bytes: int)
     )
 
 
-def _whole(tx: AgentTx, session_id: str, stored: StoredImage) -> ImagePart:
-    data = tx.image(session_id, stored.digest)
-    if data is None:
-        raise AgentDriverConfigurationError("A picture of the message is no longer there; send it again.")
-    return ImagePart(media_type=stored.media_type, data=data)
-
-
 def _images_to_send(tx: AgentTx, session_id: str, now: str) -> dict[str, tuple[ImagePart, ...]]:
     """The pictures of inputs before the run `now`, by their runs, the newest as far as they fit.
 
@@ -980,7 +975,7 @@ def _images_to_send(tx: AgentTx, session_id: str, now: str) -> dict[str, tuple[I
         left_bytes -= sum(image.size_bytes for image in images)
         if left_bytes < 0:
             break
-        sent[run_id] = tuple(_whole(tx, session_id, image) for image in images)
+        sent[run_id] = tuple(whole_image(tx, session_id, image) for image in images)
     return sent
 
 

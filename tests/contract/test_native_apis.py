@@ -24,7 +24,18 @@ from runtime_host.storage.memory import MemoryAgentStore
 from runtime_host.tools.base import ToolFailedError
 from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_MODEL, DEFAULT_REPLY, HUGE_CHARS, TOOL_MARKUP, ChatServer
 from tests.loopback.messages_server import MessagesServer
-from tests.loopback.native import AT_ONCE, DEFINITION, Outcome, drive, driver_for, options_for, registry_for, turn_for
+from tests.loopback.native import (
+    AT_ONCE,
+    DEFINITION,
+    Outcome,
+    drive,
+    driver_for,
+    options_for,
+    outcome,
+    registry_for,
+    start,
+    turn_for,
+)
 from tests.loopback.responses_server import ResponsesServer
 from tests.loopback.tools import WITH_LOOK, MortalStore, World, doomed_runtime_on, finish, runtime_on
 
@@ -325,6 +336,22 @@ async def test_what_a_server_asks_to_wait_is_waited(far: Far) -> None:
     came = await far.drive(retries=Retries(sleep=sleep))
     assert came.result.status == "completed"
     assert waits == [20.0, 0.0]
+
+
+async def test_a_stop_ends_the_wait_for_the_next_try_at_once(far: Far) -> None:
+    far.server.behaviour = "429"
+    async with driver_for(far.registry(), retries=Retries()) as driver:
+        run = await start(driver, turn_for())
+        reading = asyncio.create_task(outcome(run))
+        async with asyncio.timeout(10):
+            while not far.server.requests:  # noqa: ASYNC110 - the server is plain data
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(2):
+            await run.cancel()
+            came = await reading
+    assert came.result.status == "cancelled"
+    assert len(far.server.requests) == 1
 
 
 async def test_after_text_was_shown_nothing_is_repeated(far: Far) -> None:

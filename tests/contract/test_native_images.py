@@ -14,6 +14,7 @@ from runtime_host.drivers.native import NativeDriver
 from runtime_host.errors import (
     AgentCapabilityUnsupportedError,
     AgentDriverConfigurationError,
+    AgentRecordTooLargeError,
     AgentRequestConflictError,
 )
 from runtime_host.models.facts import ModelFacts
@@ -180,6 +181,20 @@ async def test_a_model_known_to_take_none_refuses_before_anything_is_kept(server
         assert await session.count_items() == 0
     assert files_with(CANARY, tmp_path) == []
     assert server.requests == []
+
+
+async def test_pictures_do_not_count_for_the_size_of_a_record(tmp_path: Path) -> None:
+    pictures = [ImagePart(media_type="image/png", data=png(MAX_IMAGE_BYTES - number)) for number in range(MAX_IMAGES)]
+    async with ChatServer() as server:
+        async with runtime_on(server, tmp_path / "agent.sqlite3") as runtime:
+            session = await open_session(runtime)
+            run = await session.run(with_pictures("x" * 1_900_000, *pictures))
+            _, result = await finish(run)
+            assert result.status == "completed", result.error
+            with pytest.raises(AgentRecordTooLargeError):
+                await session.run(with_pictures("x" * 2_200_000, pictures[0]))
+        assert pictures_in(server) == MAX_IMAGES
+        assert len(server.requests) == 1
 
 
 def png(size_bytes: int) -> bytes:
