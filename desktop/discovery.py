@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
     Attributes:
         found_id: the same for the same thing at every look; tells nothing.
-        detail: where it is and what it has, in words.
+        detail: where it listens and what it has, in words; no path.
         base_url: of a server, as a connector takes it.
         path: of a program.
         usable: a connector can be made of it now.
@@ -221,7 +221,8 @@ async def _program(name: str, path: str) -> Found | None:
     doubt = _doubt(file)
     version = "" if doubt else await _version(name, file)
     what = PROGRAMS[name]
-    detail = f"{file}, version {version}" if version else file
+    # No path: what is found is shown in the window, which learns of none.
+    detail = f"installed, version {version}" if version else "installed"
     note = doubt or f"Found; it comes to use with the harness for {what}."
     return Found(_id("cli", file), "cli", what, detail, path=file, version=version, note=note)
 
@@ -246,7 +247,7 @@ def _doubt(file: str) -> str:
     except OSError:
         return "It cannot be looked at, so it was not started."
     if others:
-        return f"Others may change {others[0]}, so it was not started."
+        return "Others may change it or the folder it lies in, so it was not started."
     return ""
 
 

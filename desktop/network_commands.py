@@ -64,7 +64,7 @@ def connectors_found(as_json: Json = False) -> int:
 
 
 def _found_in_words(row: dict[str, Any]) -> str:
-    lines = [f"{row['name']}  {row['detail']}"]
+    lines = [f"{row['name']}  {row['detail']}{'  ' if row['path'] else ''}{row['path']}"]
     lines += [f"    {row['note']}"] if row["note"] else []
     if row["usable"]:
         lines.append(f"    remuda connectors add NAME --base-url {row['base_url']}")

@@ -193,6 +193,7 @@ async def test_installed_programs_say_their_version(tmp_path: Path) -> None:
     for one in found.values():
         assert (one.kind, one.usable) == ("cli", False)
         assert "comes to use with the harness" in one.note
+        assert str(tmp_path) not in one.detail + one.note + one.name, "the window learns of no path"
 
 
 @pytest.mark.needs("linux")
@@ -226,7 +227,7 @@ async def test_a_program_that_says_no_version_is_named_without_one(
     program(tmp_path / "bin", "codex", script)
     async with asyncio.timeout(15):
         found = (await programs_at(tmp_path / "bin"))["Codex"]
-    assert (found.version, found.detail) == ("", str(tmp_path / "bin" / "codex"))
+    assert (found.version, found.detail, found.path) == ("", "installed", str(tmp_path / "bin" / "codex"))
 
 
 @pytest.mark.needs("linux")
@@ -242,6 +243,7 @@ async def test_what_somebody_else_could_have_put_there_is_not_started(tmp_path: 
     for folder in ("open", "writable", "links"):
         found = (await programs_at(tmp_path / folder))["Claude Code"]
         assert "was not started" in found.note
+        assert str(tmp_path) not in found.detail + found.note
         assert (found.version, found.usable) == ("", False)
     assert not ran.exists()
 
