@@ -1,10 +1,6 @@
 """The way out of this computer as a person sets it: real commands, a real key store, a proxy that reads along."""
 
-import asyncio
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +10,7 @@ from tests.loopback.authorities import Authority
 from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_REPLY, ChatServer
 from tests.loopback.proxy import ConnectProxy, Interceptor
 from tests.loopback.web_server import Reply, WebServer
-from tests.process.app_driver import PATIENCE_S, Home, lines
+from tests.process.app_driver import Home, lines, served
 from tests.process.key_stores import session_bus
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("linux")]
@@ -22,32 +18,6 @@ pytestmark = [pytest.mark.process, pytest.mark.needs("linux")]
 NAME = "models.example"
 LOGIN = "someone:canary-pass-0123456789"
 KEY_VARIABLE = "KEY_OF_THE_TESTS"
-
-
-@contextmanager
-def served(*contexts: Any) -> Iterator[None]:
-    """Servers that answer from a thread of their own."""
-    ready = threading.Event()
-    ended: list[Callable[[], object]] = []
-
-    async def serve() -> None:
-        over = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        ended.append(lambda: loop.call_soon_threadsafe(over.set))
-        async with AsyncExitStack() as stack:
-            for context in contexts:
-                await stack.enter_async_context(context)
-            ready.set()
-            await over.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="servers")
-    thread.start()
-    try:
-        assert ready.wait(PATIENCE_S)
-        yield
-    finally:
-        ended[0]()
-        thread.join(PATIENCE_S)
 
 
 def ok(said: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
@@ -121,7 +91,7 @@ def test_the_systems_variables(home: Path, tmp_path: Path) -> None:
         )
         [row] = ok(place.run("network", "--json"))
         assert row["proxy_in_words"] == f"http://127.0.0.1:{proxy.port}, with a login, as the system's variables say"
-        assert str(authority.file) in row["certificates_in_words"]
+        assert authority.file.name in row["certificates_in_words"]
         ok(add(place, server.port))
         assert tried(place)[0] == "ok"
         said = place.run("run", "What is the capital of France?")
