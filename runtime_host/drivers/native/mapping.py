@@ -44,7 +44,10 @@ _KIND_OF_SERVER: Final[dict[Api, str]] = {
     "responses": "a server that speaks OpenAI Responses",
     "messages": "a server that speaks Anthropic Messages",
 }
-_ADDRESS_HINT: Final[dict[Vendor, str]] = {"openai-compatible": "; many end in /v1", "openai": "; many end in /v1"}
+_ADDRESS_HINT: Final[dict[Vendor, str]] = {
+    "openai-compatible": "; many end in /v1",
+    "openai": "; many end in /v1. A server that has only chat completions is added as OpenAI-compatible",
+}
 
 
 _NO_PICTURES: Final = "[A picture was here, which this model cannot be shown.]"
