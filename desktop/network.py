@@ -108,7 +108,7 @@ class Network:
         return DIRECT if self.proxy == NONE else set_network(self.proxy, no_proxy=",".join(system_network().no_proxy))
 
     def view(self) -> NetworkView:
-        """The way out in words; asks nobody and shows no login."""
+        """The way out in words; asks nobody, shows no login, and of a file the name alone."""
         try:
             proxy = self._proxy_in_words()
         except ConnectorError as refused:
@@ -116,7 +116,7 @@ class Network:
         certificates = "the system's"
         extra = [file for file in (self.ca_file, os.environ.get("SSL_CERT_FILE", "")) if file]
         if extra:
-            certificates += f", and those in {' and '.join(extra)}"
+            certificates += f", and those in {' and '.join(map(os.path.basename, extra))}"
         return NetworkView(proxy, certificates)
 
     def _proxy_in_words(self) -> str:
