@@ -19,9 +19,13 @@ from openai import AsyncOpenAI
 from desktop import local_model
 from desktop.guard import guard_pids
 from desktop.local_model import BuiltinModel, Endpoint
-from runtime_host.connectors.base import BuiltinSource
+from runtime_host.connectors.base import BUILTIN_CONNECTOR, BuiltinSource, ConnectorRegistry, SecretRef
+from runtime_host.connectors.transport import Timeouts
+from runtime_host.definitions import JsonSchemaFormat
 from runtime_host.errors import ConnectorError
 from runtime_host.models import SMOLLM2
+from runtime_host.structured import judge
+from tests.loopback.native import drive, options_for, turn_for
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("builtin-model")]
 
@@ -266,3 +270,27 @@ async def test_a_process_that_dies_or_hangs_while_loading_is_said(
 async def test_it_is_a_source_for_the_connectors(home: Path) -> None:
     source: BuiltinSource = BuiltinModel(home / "sockets")
     assert callable(source.use)
+
+
+async def test_it_is_held_to_a_schema_by_its_server(model: BuiltinModel) -> None:
+    """Asked for a story, it can say nothing but what fits."""
+
+    async def no_key(_: SecretRef) -> str:
+        raise AssertionError("the built-in model has no key of its own")
+
+    schema = {
+        "type": "object",
+        "properties": {"animal": {"enum": ["horse", "goat"]}, "legs": {"type": "integer", "enum": [4]}},
+        "required": ["animal", "legs"],
+        "additionalProperties": False,
+    }
+    registry = ConnectorRegistry({"builtin": BUILTIN_CONNECTOR}.get, no_key, model)
+    came = await drive(
+        registry,
+        turn_for("Tell me a story.", model=SMOLLM2.id, response_format=JsonSchemaFormat(schema=schema)),
+        options=options_for("builtin", SMOLLM2.id),
+        timeouts=Timeouts(),
+        within_s=60,
+    )
+    assert came.result.error is None
+    assert not judge(came.result.output_text, schema, unwrap=False).violations

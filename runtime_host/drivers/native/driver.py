@@ -454,7 +454,8 @@ class NativeRun:
         if isinstance(wanted, JsonSchemaFormat):
             if profile.holds_to_schemas(self._connector):
                 schema = Schema(wanted.json_schema, schema_name(wanted.name), wanted.strict)
-            else:
+            if self._connector.api == "chat-completions":
+                # A server's grammar lets only what fits pass; what is wanted the model has to be told.
                 instructions = instructions_with(instructions, wanted)
         return ChatRequest(
             model=turn.model,

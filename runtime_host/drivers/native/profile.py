@@ -79,8 +79,8 @@ def reasons(efforts: ReasoningMap, connector: Connector, model: str) -> bool:
 
 
 def holds_to_schemas(connector: Connector) -> bool:
-    """Whether the API has a mode that holds a model to a schema. Of other servers' models that is not known."""
-    return connector.api in ("responses", "messages")
+    """Whether the server holds a model to a schema. Of servers that speak chat completions ours is known to."""
+    return connector.api in ("responses", "messages") or connector.vendor == "builtin"
 
 
 def output_tokens(connector: Connector, facts: ModelFacts) -> int | None:
@@ -115,7 +115,7 @@ def inspection(
         "session.restore": Capability(support="native"),
         "run.cancel": Capability(support="native"),
         "run.structured_output": Capability(
-            support="native", reason="the provider holds the model to the schema; its answer is checked here, too"
+            support="native", reason="the server holds the model to the schema; its answer is checked here, too"
         )
         if holds_to_schemas(connector)
         else Capability(support="emulated", reason="the model is told the schema; its answer is checked here"),
