@@ -55,6 +55,7 @@ class Network:
         self._credentials = credentials
         self._folder = folder
         self._children_file_of = ""
+        self._has_children_file = False
 
     @property
     def proxy(self) -> str:
@@ -178,13 +179,16 @@ class Network:
         system_tls_context.cache_clear()
 
     async def _children_file(self) -> str:
-        """A file with all certificates, for programs that take one file for all; made once a start."""
+        """A file with all certificates, for programs that take one file for all; made once a start.
+
+        Empty where the system keeps its own in no file.
+        """
         file = self._folder / CHILDREN_FILE
         if self._children_file_of != self.ca_file:
             own = self.ca_file
-            await in_own_thread(lambda: _write_all(file, own), "write certificates")
+            self._has_children_file = await in_own_thread(lambda: _write_all(file, own), "write certificates")
             self._children_file_of = own
-        return str(file)
+        return str(file) if self._has_children_file else ""
 
 
 def parsed_place(proxy: str) -> str:
@@ -231,14 +235,19 @@ def _checked_login(login: SecretRef, proxy: str) -> dict[str, Any]:
     return login.model_dump(mode="json")
 
 
-def _write_all(file: Path, ca_file: str) -> None:
+def _write_all(file: Path, ca_file: str) -> bool:
+    """Put the system's certificates and further ones into one file; False where the system's are in none."""
     from runtime_host.connectors.transport import system_certificates_file
 
+    system = system_certificates_file()
+    if not system:
+        return False
     parts = []
-    for source in (system_certificates_file(), os.environ.get("SSL_CERT_FILE", ""), ca_file):
+    for source in (system, os.environ.get("SSL_CERT_FILE", ""), ca_file):
         try:
             parts.append(Path(source).read_text(encoding="utf-8", errors="replace") if source else "")
         except OSError:
             # It is told where it is needed; the rest holds.
             continue
     write_private(file, "\n".join(parts))
+    return True

@@ -104,7 +104,10 @@ class NetworkSettings:
         exceptions = ",".join(dict.fromkeys((*_HERE, *self.no_proxy)))
         told |= {"NO_PROXY": exceptions, "no_proxy": exceptions}
         if self.ca_file:
-            told |= {"SSL_CERT_FILE": self.children_ca_file or self.ca_file, "NODE_EXTRA_CA_CERTS": self.ca_file}
+            told["NODE_EXTRA_CA_CERTS"] = self.ca_file
+            if self.children_ca_file:
+                # Most programs take this file for all there are, so it is never the further ones alone.
+                told["SSL_CERT_FILE"] = self.children_ca_file
         elif extra := os.environ.get("NODE_EXTRA_CA_CERTS") or os.environ.get("SSL_CERT_FILE"):
             told["NODE_EXTRA_CA_CERTS"] = extra
         return told

@@ -185,6 +185,11 @@ async def test_certificates_besides_the_systems(bench: Bench, monkeypatch: pytes
     assert os.stat(told["SSL_CERT_FILE"]).st_mode & 0o777 == 0o600
     await bench.network.set(ca_file="")
     assert (await bench.network.now()).ca_file == ""
+    monkeypatch.setattr("runtime_host.connectors.transport.system_certificates_file", lambda: "")
+    await bench.network.set(ca_file=str(corp.file))
+    told = (await bench.network.now()).child_environment()
+    assert told["NODE_EXTRA_CA_CERTS"] == str(corp.file)
+    assert "SSL_CERT_FILE" not in told
 
 
 @pytest.mark.needs("linux")
