@@ -6,6 +6,7 @@ before it is kept, and one that cannot be used any more is a refusal, not a way 
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -173,10 +174,11 @@ class Network:
             await self._credentials.delete(old)
 
     def _forget_certificates(self) -> None:
-        from runtime_host.connectors.transport import system_tls_context
-
         self._children_file_of = ""
-        system_tls_context.cache_clear()
+        # Nothing is kept where no request was made yet; the HTTP stack is not loaded for this.
+        transport = sys.modules.get("runtime_host.connectors.transport")
+        if transport is not None:
+            transport.system_tls_context.cache_clear()
 
     async def _children_file(self) -> str:
         """A file with all certificates, for programs that take one file for all; made once a start.
@@ -215,12 +217,12 @@ async def checked_ca_file(ca_file: str) -> str:
     Raises:
         ConnectorError: it cannot be read, or holds none.
     """
-    from runtime_host.connectors.transport import check_certificates
-
     if not ca_file:
         return ""
 
     def check() -> str:
+        from runtime_host.connectors.transport import check_certificates
+
         path = os.path.abspath(os.path.expanduser(ca_file))
         check_certificates(path)
         return path
