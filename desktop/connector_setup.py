@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ENDING_S = 1.0
+"""How long what was begun may take when the host ends."""
+
 _KEY_STORE_CODES = ("KEYRING_", "CONNECTOR_KEY_MISSING")
 
 
@@ -192,7 +195,11 @@ class ConnectorSetup:
         return await asyncio.shield(task)
 
     async def aclose(self) -> None:
-        """Wait for what was begun."""
+        """Let what was begun come to its end, but wait for no key store that asks a person: that is given up."""
+        if self._works:
+            await asyncio.wait(self._works, timeout=ENDING_S)
+        for work in self._works:
+            work.cancel()
         await asyncio.gather(*self._works, return_exceptions=True)
 
 

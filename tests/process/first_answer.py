@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.loopback.authorities import Authority
 from tests.loopback.chat_server import Answer, ChatServer
@@ -22,7 +22,7 @@ from tests.loopback.messages_server import MessagesServer
 from tests.loopback.proxy import ConnectProxy
 from tests.loopback.responses_server import ResponsesServer
 from tests.process.app_driver import PATIENCE_S, App, Home, app, served, until
-from tests.process.key_stores import session_bus
+from tests.process.key_stores import Bus, session_bus
 from tests.process.xvfb import xvfb
 
 KEY = "sk-canary-first-0123456789abcdef"
@@ -218,11 +218,17 @@ WAYS = {
 }
 
 
+class Surroundings(NamedTuple):
+    place: Home
+    server: ChatServer | None
+    bus: Bus
+
+
 @contextmanager
-def surroundings(way: Way, home: Path) -> Iterator[tuple[Home, ChatServer | None]]:
+def surroundings(way: Way, home: Path, **of_bus: Any) -> Iterator[Surroundings]:
     """An empty home on a computer with a key store, and the server of this way behind its own address."""
     with ExitStack() as stack:
-        bus = stack.enter_context(session_bus(home))
+        bus = stack.enter_context(session_bus(home, **of_bus))
         stack.enter_context(bus.key_store())
         place = Home(home, {"DBUS_SESSION_BUS_ADDRESS": bus.address, "OLLAMA_HOST": "127.0.0.1:9"})
         server: ChatServer | None = None
@@ -237,13 +243,13 @@ def surroundings(way: Way, home: Path) -> Iterator[tuple[Home, ChatServer | None
             server = way.server(key=None, reply=REPLY)
             stack.enter_context(served(server))
             place.variables["OLLAMA_HOST"] = f"127.0.0.1:{server.port}"
-        yield place, server
+        yield Surroundings(place, server, bus)
 
 
 def walk(name: str, home: Path, pictures: Path | None = None) -> tuple[Journey, Home, ChatServer | None]:
     """Go a way; the app is ended then."""
     way = WAYS[name]
-    with surroundings(way, home) as (place, server), xvfb() as display, app(place, display) as driven:
+    with surroundings(way, home) as (place, server, _), xvfb() as display, app(place, display) as driven:
         journey = Journey(driven, pictures)
         driven.start()
         driven.focus()

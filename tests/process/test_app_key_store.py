@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.loopback.chat_server import ChatServer
+from tests.process import first_answer
 from tests.process.app_driver import Home, app, asked, chat_server, lines, until
-from tests.process.key_stores import Bus, session_bus
+from tests.process.key_stores import PASSPHRASE, PROMPTER, Bus, session_bus
 from tests.process.xvfb import Display, xvfb
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("linux", "xdotool", "gnome-keyring", "dbus-daemon")]
@@ -122,6 +123,48 @@ def test_what_could_not_be_sent_goes_once_the_key_store_is_open(
         assert asked(server)[-1].endswith("And now")
         driven.kill(signal.SIGTERM)
         assert driven.wait() == 0
+
+
+@pytest.mark.needs("imagemagick")
+@pytest.mark.skipif(not os.path.exists(PROMPTER), reason="gcr-prompter is not installed")
+def test_a_key_is_typed_once_though_the_question_to_unlock_is_declined(
+    home: Path, display: Display, tmp_path: Path
+) -> None:
+    way = first_answer.WAYS["OpenAI key"]
+    with (
+        first_answer.surroundings(way, home, variables=display.env, prompter=True) as (place, server, bus),
+        app(place, display) as driven,
+    ):
+        bus.lock()
+        assert server is not None
+        journey = first_answer.Journey(driven, tmp_path / "pictures")
+        driven.start()
+        driven.focus()
+        journey.click(first_answer.STEPS.to_openai)
+        journey.choose_a_picture()
+        journey.dialog("Add a connector")
+        journey.type(first_answer.KEY)
+        journey.click()
+        journey.dialog("Unlock")
+        driven.xdotool("key", "Escape")
+        journey.dialog("This did not work")
+        assert place.order("connectors")[0]["row"]["name"] == "builtin"
+        # Try again: the key is held meanwhile.
+        journey.click()
+        journey.dialog("Unlock")
+        driven.xdotool("type", "--delay", "20", PASSPHRASE)
+        driven.xdotool("key", "Return")
+        first_answer.connected(journey)
+        journey.ask()
+        assert list(bus.kept().values()) == [first_answer.KEY]
+        # While it asks, the app can be ended.
+        bus.lock()
+        assert place.run("run", "Again", "--detach").returncode == 0
+        journey.dialog("Unlock")
+        driven.kill(signal.SIGTERM)
+        assert driven.wait(10.0) == 0
+    assert place.truth().said(first_answer.QUESTION)
+    assert place.truth().said("Again")
 
 
 def test_a_key_store_that_never_answers_leaves_a_window_that_works(

@@ -56,7 +56,7 @@ def test_in_the_window(home: Path, tmp_path: Path, name: str, clicks: int, typed
     ],
 )
 def test_on_the_command_line(home: Path, name: str, commands: list[str]) -> None:
-    with surroundings(WAYS[name], home) as (place, server):
+    with surroundings(WAYS[name], home) as (place, server, _):
         for command in commands:
             words = command.format(address=server.base_url if server else "").split()
             done = place.run(*words, stdin=KEY + "\n")

@@ -1,5 +1,7 @@
 """Entering, changing and removing connectors: what the person is told when it does not work, and what is kept."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -23,6 +25,7 @@ class Store:
     def __init__(self) -> None:
         self.entries: dict[str, str] = {}
         self.locked = False
+        self.before_set: Callable[[], None] = lambda: None
 
     def _call(self) -> None:
         if self.locked:
@@ -34,6 +37,7 @@ class Store:
 
     def set_password(self, service: str, username: str, password: str) -> None:
         self._call()
+        self.before_set()
         self.entries[username] = password
 
     def delete_password(self, service: str, username: str) -> None:
@@ -245,6 +249,29 @@ async def test_the_old_key_stays_where_the_new_one_cannot_be_kept(
     person.will(lock, unlock)
     assert await rotate(desk, "mine")
     assert store.entries == {"mine": NEW}
+
+
+async def test_a_host_that_ends_waits_for_no_key_store(
+    desk: Host, store: Store, kept: Connector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("desktop.connector_setup.ENDING_S", 0.05)
+    release, entered = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        entered.set()
+        assert release.wait(30)
+
+    store.before_set = hang
+    secret = SecretRef(kind="keyring", name="mine", base_url=kept.base_url)
+    changing = asyncio.ensure_future(desk.setup.rotate("mine", Secret(NEW), secret, unchecked=True))
+    assert await asyncio.to_thread(entered.wait, 10)
+    await asyncio.wait_for(desk.setup.aclose(), 10)
+    assert isinstance((await asyncio.gather(changing, return_exceptions=True))[0], asyncio.CancelledError)
+    store.before_set = lambda: None
+    release.set()
+    # What it wrote after all is taken back.
+    await desk.credentials.check()
+    assert store.entries == {"mine": GOOD}
 
 
 async def test_a_key_of_a_variable_is_changed_for_one_in_the_key_store(
