@@ -264,7 +264,9 @@ async def test_a_host_that_ends_waits_for_no_key_store(
     store.before_set = hang
     secret = SecretRef(kind="keyring", name="mine", base_url=kept.base_url)
     changing = asyncio.ensure_future(desk.setup.rotate("mine", Secret(NEW), secret, unchecked=True))
-    assert await asyncio.to_thread(entered.wait, 10)
+    async with asyncio.timeout(10):
+        while not entered.is_set():
+            await asyncio.sleep(0.01)
     await asyncio.wait_for(desk.setup.aclose(), 10)
     assert isinstance((await asyncio.gather(changing, return_exceptions=True))[0], asyncio.CancelledError)
     store.before_set = lambda: None
