@@ -216,6 +216,11 @@ class AgentStores:
             # It is no agent's any more, and tried again at the next start.
             _log.error("the folder of a deleted agent is still there: %s", fault)
 
+    async def rest(self) -> None:
+        """Close every file that is not used just now; the next use opens it again."""
+        for store in self._stores.values():
+            await store.rest()
+
     def open_files(self) -> int:
         """How many agent files are open now."""
         return sum(store.is_open for store in self._stores.values())

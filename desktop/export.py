@@ -25,10 +25,10 @@ from desktop import transcripts
 from desktop.agents import record_row
 from desktop.build import BUILD
 from desktop.paths import sync_folder
-from desktop.profile_store import ConversationRecord, ProfileTx
-from runtime_host.errors import AgentRuntimeError
+from desktop.profile_store import AgentRecord, ConversationRecord, ProfileTx
+from runtime_host.errors import AgentRuntimeError, StorageDamagedError, StorageError
 from runtime_host.loop.own_thread import in_own_thread
-from runtime_host.storage.base import ImageUse, ItemRecord
+from runtime_host.storage.base import AgentTx, ImageUse, ItemRecord
 
 if TYPE_CHECKING:
     from desktop.app import Host
@@ -165,6 +165,8 @@ class _Target:
 
 async def _write(host: "Host", target: _Target, progress: Progress) -> int:
     archive = target.archive
+    for agent in host.agents:
+        await _look_at(host, agent)
     said = await host.conversations.whole()
     of = len(said) + 2
     progress(0, of, "Settings, agents and connectors")
@@ -186,6 +188,30 @@ async def _write(host: "Host", target: _Target, progress: Progress) -> int:
     await _thoroughly(lambda: _copy_files(archive, folders))
     progress(of, of, "Done")
     return len(said)
+
+
+async def _look_at(host: "Host", agent: AgentRecord) -> None:
+    """Open an agent's file. One that is damaged is set aside by the first look, and the next finds what is left.
+
+    Raises:
+        ExportRefusedError: it cannot be read.
+    """
+    if not (await host.agents.count_conversations())[agent.agent_id]:
+        return
+    store = await host.stores.open(agent.agent_id)
+    try:
+        try:
+            await store.read(_nothing)
+        except StorageDamagedError:
+            await store.read(_nothing)
+    except StorageError as fault:
+        raise ExportRefusedError(
+            f"What {agent.name} was told cannot be read, so nothing was written. {fault.message}"
+        ) from fault
+
+
+def _nothing(tx: AgentTx) -> None:
+    """What a look reads."""
 
 
 async def _profile_parts(host: "Host") -> list[tuple[str, Any]]:

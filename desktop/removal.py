@@ -178,8 +178,17 @@ async def finish(profiles: Path) -> None:
 
 
 def sweep_data_folder(paths: ProfilePaths) -> None:
-    """Once the last profile is gone: what lies beside the profiles, and the folders where nothing else is in them."""
+    """What a profile that is gone had elsewhere; after the last one also what lies beside the profiles.
+
+    Folders go only where nothing else is in them.
+    """
     profiles = paths.root.parent
+    if not paths.control.is_relative_to(paths.root):
+        # A host that was killed left its socket.
+        with contextlib.suppress(OSError):
+            paths.control.unlink()
+        with contextlib.suppress(OSError):
+            paths.control.parent.rmdir()
     with contextlib.suppress(OSError):
         if any(not name.startswith(".") for name in os.listdir(profiles)):
             return
@@ -192,6 +201,3 @@ def sweep_data_folder(paths: ProfilePaths) -> None:
     for folder in (profiles, paths.data):
         with contextlib.suppress(OSError):
             folder.rmdir()
-    if not paths.control.is_relative_to(paths.root):
-        with contextlib.suppress(OSError):
-            paths.control.parent.rmdir()

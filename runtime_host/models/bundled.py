@@ -116,6 +116,8 @@ def _builtin(model: str) -> Bundled | None:
         "output_tokens": info.max_output_tokens,
         "efforts": None if info.reasons else (),
         "images": info.images,
+        # The server here has no way for them: the model's template, which would be needed, makes it lose the question.
+        "tools": False,
         "display_name": info.label,
         **dict.fromkeys(_PRICES, 0.0),
     }

@@ -188,6 +188,7 @@ async def test_an_agent_goes_with_its_conversations_file_and_folder_and_no_other
     assert [await host.conversations.row(name) for name in (gone, running)] == [None, None]
     assert os.listdir(host.paths.agents) == ["assistant"]
     assert [str(p) for p in host.paths.root.rglob("*") if p.is_file() and CANARY.encode() in p.read_bytes()] == []
+    server.behaviour = "ok"
     with pytest.raises(AgentRuntimeError, match="no agent"):
         await say(host, "Are you there?", agent=poet.agent_id)
     await say(host, "Go on", kept)
@@ -251,6 +252,13 @@ async def test_what_a_preset_means_is_the_harness_own_word(host: Host) -> None:
         assert "native.agent" in view.why_not
     with pytest.raises(AgentRuntimeError, match=r"Work in a folder with no tools cannot be had here: native\.agent"):
         await agent_setup.keep(host, draft("Worker", preset="work", folder="/srv"))
+    assert len(host.agents) == 1
+
+
+async def test_a_model_that_calls_no_tools_is_not_given_any(host: Host) -> None:
+    [builtin] = [each for each in host.choices() if each.vendor == "builtin"]
+    with pytest.raises(AgentRuntimeError, match=r"Chat with Clock cannot be had here: .*calls no tools"):
+        await agent_setup.keep(host, draft("Teller", tools=("clock",), choice=builtin.record()))
     assert len(host.agents) == 1
 
 

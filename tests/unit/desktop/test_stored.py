@@ -245,6 +245,23 @@ async def test_somebody_elses_file_that_came_meanwhile_is_not_overwritten(host: 
     assert there(tmp_path) == ["all.zip", "data"]
 
 
+async def test_of_a_damaged_file_what_is_left_is_exported(host: Host, tmp_path: Path) -> None:
+    poet = await host.agents.create(AgentRecord(agent_id="", name="Poet"))
+    first = await say(host, CANARY)
+    second = await say(host, "Hello", agent=poet.agent_id)
+    for name in (first, second):
+        await host.conversations.detach(name)
+    file = host.paths.agent_store(poet.agent_id)
+    await host.stores.rest()
+    file.write_bytes(b"no database" * 10_000)
+    made = await export.export_all(host, tmp_path / "all.zip")
+    assert made.conversations == 2
+    with zipfile.ZipFile(tmp_path / "all.zip") as archive:
+        whole = "".join(archive.read(name).decode() for name in archive.namelist())
+    assert CANARY in whole
+    assert [path.name for path in file.parent.glob("*.damaged-*")]
+
+
 async def test_everything_is_removed_and_a_second_look_finds_nothing(
     host: Host, tmp_path: Path, deleted: list[str]
 ) -> None:
