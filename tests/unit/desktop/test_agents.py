@@ -188,7 +188,7 @@ async def test_an_agent_goes_with_its_conversations_file_and_folder_and_no_other
     assert [await host.conversations.row(name) for name in (gone, running)] == [None, None]
     assert os.listdir(host.paths.agents) == ["assistant"]
     assert [str(p) for p in host.paths.root.rglob("*") if p.is_file() and CANARY.encode() in p.read_bytes()] == []
-    server.behaviour = "ok"
+    server.behaviour, server.tokens_per_s = "ok", 100_000.0
     with pytest.raises(AgentRuntimeError, match="no agent"):
         await say(host, "Are you there?", agent=poet.agent_id)
     await say(host, "Go on", kept)
