@@ -92,7 +92,7 @@ Page {
         }
         Lead {
             width: parent.width
-            words: now.proxy.length > 0 ? "Proxy: " + now.proxy + "\nCertificates: " + now.certificates : "Asking"
+            words: now.proxy.length > 0 ? "Proxy · " + now.proxy + "\nCertificates · " + now.certificates : "Asking"
             Btn {
                 flat: true
                 text: proposalTable.network.label

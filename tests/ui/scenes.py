@@ -784,7 +784,7 @@ LOOKS: dict[str, tuple[dict[str, object], tuple[int, int], tuple[str, ...]]] = {
     "": ({}, (1120, 760), tuple(SCENES)),
     "-dark": ({"dark": True}, (1120, 760), tuple(SCENES)),
     "-480": ({}, (480, 800), tuple(name for name in SCENES if name not in ("failed", "stopped", "many"))),
-    "-700": ({"dark": True}, (700, 700), ("conversation", "failed", "picker", "right-to-left")),
+    "-700": ({"dark": True}, (700, 700), ("conversation", "failed", "picker", "right-to-left", "settings-connections", "found")),
     "-2x": ({"scale": "2"}, (1560, 1180), ("first-run", "conversation", "picker", *SETTINGS)),
     "-contrast": ({"high": True}, (1120, 760), ("conversation", "failed", "picker", *SETTINGS)),
     "-zoom": ({"zoom": 200}, (1120, 900), ("conversation", "first-run", "found", "picker", *SETTINGS)),
