@@ -149,7 +149,12 @@ def _erase(folder: Path) -> None:
             except OSError as fault:
                 met.append(str(fault))
     if not met:
-        os.rmdir(folder)
+        if folder.is_symlink():
+            # Somebody put the profile elsewhere and a link here: both go.
+            os.rmdir(os.path.realpath(folder))
+            os.unlink(folder)
+        else:
+            os.rmdir(folder)
         sync_folder(folder.parent)
         return
     raise AgentRuntimeError(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from runtime_host.run import Run
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.storage.memory import MemoryAgentStore
 from runtime_host.testing.scripted import Script, ScriptedDriver
+from runtime_host.tools.base import RetainedObservation, ToolCall, ToolReport
 from tests.loopback.chat_server import Answer, ChatServer, behaviour
 
 CANARY = "canary-5150-of-the-agent"
@@ -289,11 +291,29 @@ async def test_an_interrupted_reading_of_the_clock_holds_nothing_up() -> None:
     context: Any = None
     resolved = await host_tools.resolve_host_tools(("clock",), context)
     assert resolved.reconcile is not None
-    from runtime_host.tools.base import ToolCall
-
     receipt = await resolved.reconcile(ToolCall("s", "r", "c", "clock", {}), context)
     assert receipt is not None
     assert (receipt.settled, receipt.report.success, receipt.call_id) == (True, False, "c")
     with pytest.raises(AgentRuntimeError, match="no tool called shell"):
         await host_tools.resolve_host_tools(("clock", "shell"), context)
-    assert asyncio.iscoroutinefunction(host_tools.resolve_host_tools)
+
+
+def test_a_reading_that_could_not_be_kept_is_said_without_what_it_was() -> None:
+    told: list[tuple[str, str]] = []
+    hear = host_tools.retained(lambda code, sentence: told.append((code, sentence)))
+    hear(RetainedObservation(ToolCall("s", "r", "c", "clock", {}), ToolReport(payload={"time": CANARY}), "storage"))
+    [(code, sentence)] = told
+    assert code == "TOOL_RESULT_NOT_KEPT"
+    assert "clock" in sentence
+    assert CANARY not in sentence
+
+
+def test_the_clock_tells_where_it_is() -> None:
+    at = datetime(2026, 3, 1, 7, 5, 9, tzinfo=timezone(timedelta(hours=5, minutes=30), "IST"))
+    assert host_tools.reading(at) == {
+        "date": "2026-03-01",
+        "weekday": "Sunday",
+        "time": "07:05:09",
+        "zone": "IST",
+        "utc_offset": "+05:30",
+    }

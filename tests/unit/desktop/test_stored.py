@@ -291,6 +291,21 @@ async def test_everything_is_removed_and_a_second_look_finds_nothing(
     assert not (tmp_path / "data").exists()
 
 
+async def test_a_profile_that_lies_elsewhere_behind_a_link_is_removed_there_too(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "disk"
+    elsewhere.mkdir()
+    (tmp_path / "neighbour").write_text("mine", encoding="utf-8")
+    made = profiles.create(tmp_path / "data", "Work")
+    os.rename(made.root, elsewhere / "work")
+    made.root.symlink_to(elsewhere / "work")
+    with pytest.raises(profiles.ProfileRefusedError, match="link to another place"):
+        await profiles.delete(tmp_path / "data", "work")
+    async with Host(paths.profile(tmp_path / "data", "work")) as host:
+        await stored.remove_all(host)
+    assert there(tmp_path) == ["disk", "neighbour"]
+    assert there(elsewhere) == []
+
+
 async def test_nothing_is_removed_while_a_reply_is_written_unless_it_is_stopped(
     host: Host, server: ChatServer, deleted: list[str]
 ) -> None:
