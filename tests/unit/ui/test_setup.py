@@ -1,7 +1,10 @@
 """What is set up, as the host tells it: which answer belongs to which search, and the words of each row."""
 
+from typing import get_args
+
 import pytest
 
+from ui.actions import PROPOSALS
 from ui.models import places
 from ui.setup import Setup, size_words
 from ui.wire import dto
@@ -107,6 +110,14 @@ def test_a_long_name_does_not_hide_what_may_be_touched() -> None:
     assert short.startswith("Native · mmm")
     assert short.endswith(" · touches\u00a0nothing")
     assert len(short) < 80
+
+
+def test_everything_that_can_be_proposed_has_words() -> None:
+    labels = {action.name: action.label for action in PROPOSALS}
+    assert set(get_args(dto.Action)) <= set(labels)
+    assert len(labels) == len(PROPOSALS)
+    undecided = {"open-profile", "duplicate-agent"}
+    assert all(labels[name].endswith("…") for name in get_args(dto.Action) if name not in undecided)
 
 
 @pytest.mark.parametrize(
