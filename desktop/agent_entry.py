@@ -6,6 +6,7 @@ still there; nothing is deleted that was not shown before.
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -127,7 +128,7 @@ async def _fields(host: "Host", record: AgentRecord) -> tuple[FormField, ...]:
 
 
 def _offered(host: "Host", record: AgentRecord) -> list[Choice]:
-    choices = [choice for choice in host.choices() if choice.available][:MOST_MODELS]
+    choices = list(islice((choice for choice in host.choices() if choice.available), MOST_MODELS))
     kept = host.choices().find(record.choice)
     return choices if kept is None or kept in choices else [kept, *choices]
 

@@ -109,9 +109,10 @@ class AgentOrders:
             said["tools"] = tuple(map(str, arguments["tools"]))
         if arguments.get("usual_model"):
             said |= {"choice": None, "effort": ""}
-        asked = [arguments.get(key) for key in ("harness", "connector", "model")]
-        if any(asked):
-            choice, effort = self._host.operations.find_choice(*asked, str(arguments.get("reasoning") or ""))
+        harness, connector, model = (arguments.get(key) for key in ("harness", "connector", "model"))
+        if harness or connector or model:
+            asked = str(arguments.get("reasoning") or "")
+            choice, effort = self._host.operations.find_choice(harness, connector, model, asked)
             said |= {"choice": {key: value for key, value in choice.record().items() if key != "effort"}}
             said["effort"] = effort
         elif arguments.get("reasoning") is not None:

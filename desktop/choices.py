@@ -245,9 +245,21 @@ class ChoiceBook:
         self._ids: dict[str, tuple[str, str]] | None = None
 
     def __iter__(self) -> Iterator[Choice]:
-        for shelf in self._shelves.values():
-            for model in shelf.models:
-                yield shelf.choice(model)
+        return self.of()
+
+    def of(self, driver: str | None = None, connector: str | None = None, model: str | None = None) -> Iterator[Choice]:
+        """Those that have what is named, one by one: only what is taken costs anything."""
+        if driver is not None and driver != NATIVE:
+            return
+        for name, shelf in self._shelves.items():
+            if connector is not None and name != connector:
+                continue
+            for known in shelf.models if model is None else (model,) if shelf.has(model) else ():
+                yield shelf.choice(known)
+
+    def models(self) -> dict[str, tuple[str, ...]]:
+        """The models of each connector, by their names."""
+        return {name: shelf.models for name, shelf in self._shelves.items()}
 
     def get(self, choice_id: str) -> Choice | None:
         if self._ids is None:

@@ -362,15 +362,16 @@ class Operations:
         Raises:
             AgentRuntimeError: none does.
         """
-        fitting = [
-            choice
-            for choice in self._host.choices()
-            if (not harness or choice.driver == harness)
-            and (not connector or choice.connector == connector)
-            and (not model or choice.model == model)
-        ]
-        if fitting:
-            return next((choice for choice in fitting if choice.available), fitting[0]), effort
+        book = self._host.choices()
+        if not (harness or connector or model) and (usual := book.default()) is not None:
+            return usual, effort
+        first = None
+        for choice in book.of(harness or None, connector or None, model or None):
+            if choice.available:
+                return choice, effort
+            first = first or choice
+        if first is not None:
+            return first, effort
         found = self._host.connectors.find(str(connector)) if connector else None
         if found is not None and model and (not harness or harness == NATIVE):
             # A model the connector did not list may still be there: its server decides.
@@ -388,20 +389,18 @@ class Operations:
     # ----------------------------------------------------------------- harnesses
 
     async def _harnesses(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
-        seen: set[tuple[str, str]] = set()
-        for choice in self._host.choices():
-            if (choice.driver, choice.connector) in seen:
+        book = self._host.choices()
+        for name, models in book.models().items():
+            choice = next(book.of(connector=name), None)
+            if choice is None:
                 continue
-            seen.add((choice.driver, choice.connector))
             await send(
                 {
                     "row": {
                         "harness": choice.driver,
                         "name": choice.harness_name,
                         "connector": choice.connector,
-                        "models": [
-                            other.model for other in self._host.choices() if other.connector == choice.connector
-                        ],
+                        "models": list(models),
                         "runs": choice.runs,
                         "touches": choice.touches,
                         "bills": choice.bills,

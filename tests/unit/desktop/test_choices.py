@@ -1,9 +1,14 @@
 """The picker's choices: named by ids that tell nothing, described in words that are true."""
 
+from typing import Any
+
 import pytest
 
-from desktop.choices import NATIVE, ChoiceBook
+from desktop import choices
+from desktop.choices import NATIVE, ChoiceBook, price_words
 from runtime_host.connectors.base import Connector, SecretRef
+from runtime_host.models.declared import parse_models_toml
+from runtime_host.models.facts import ModelFacts
 
 LOCAL = Connector(name="Lab", vendor="openai-compatible", base_url="http://127.0.0.1:8080/v1", models=("small", "big"))
 REMOTE = Connector(
@@ -62,3 +67,85 @@ def test_a_conversation_finds_its_choice_again_until_the_connector_is_gone() -> 
     assert ChoiceBook([LOCAL], None).find(record) == choice
     assert ChoiceBook([REMOTE], None).find(record) is None
     assert ChoiceBook([LOCAL], None).find(None) is None
+
+
+def said(model: str, **more: Any) -> ModelFacts:
+    return ModelFacts.model_validate({"model": model, "origin": "provider", **more})
+
+
+def hosted(count: int, **more: Any) -> Connector:
+    return REMOTE.model_copy(update={"models": tuple(f"Vendor/Model-{n}" for n in range(count)), **more})
+
+
+def test_every_word_is_found_whatever_its_case_in_model_name_or_connector() -> None:
+    book = ChoiceBook([hosted(3, facts=(said("Vendor/Model-1", display_name="Große Straße"),)), LOCAL], None)
+    for text, models in (
+        ("MODEL-2", ["Vendor/Model-2"]),
+        ("strasse große", ["Vendor/Model-1"]),
+        ("hosted vendor", ["Vendor/Model-0", "Vendor/Model-1", "Vendor/Model-2"]),
+        ("lab", ["small", "big"]),
+        ("model lab", []),
+    ):
+        total, found = book.search(text, None, 100)
+        assert (total, [choice.model for choice in found]) == (len(models), models)
+
+
+def test_what_begins_with_the_word_comes_first_and_the_total_is_told() -> None:
+    first = REMOTE.model_copy(update={"models": ("a-model", "x-a-model", "a-second")})
+    total, found = ChoiceBook([first], None).search("a-", None, 2)
+    assert (total, [choice.model for choice in found]) == (3, ["a-model", "a-second"])
+
+
+def test_of_many_thousands_only_those_that_are_shown_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    make = choices.native_choice
+
+    def noted(connector: Connector, model: str, facts: ModelFacts | None = None) -> choices.Choice:
+        made.append(model)
+        return make(connector, model, facts)
+
+    monkeypatch.setattr(choices, "native_choice", noted)
+    book = ChoiceBook([hosted(50_000)], None)
+    total, found = book.search("", None, 100)
+    assert (total, len(found), len(made)) == (50_001, 100, 100)
+    assert book.search("model-49999", None, 100)[0] == 1
+    assert book.default() is not None
+    assert book.find(found[0].record()) == found[0]
+    assert len(made) == 101
+
+
+def test_the_default_of_a_connector_is_offered_first_and_the_profiles_is_what_is_begun_with() -> None:
+    preferring = hosted(3, default_model="Vendor/Model-2")
+    book = ChoiceBook([preferring, LOCAL], None)
+    first = book.default()
+    assert first is not None
+    assert first.model == "Vendor/Model-2"
+    chosen = next(book.of(connector="Lab", model="big"))
+    book = ChoiceBook([preferring, LOCAL], None, default=chosen.record())
+    assert book.default() == chosen
+    assert ChoiceBook([preferring], None, default=chosen.record()).default() == first, "what is gone is no default"
+
+
+def test_what_is_declared_fills_in_what_the_provider_does_not_say_and_is_marked() -> None:
+    declared = parse_models_toml(b'[models."Vendor/Model-0"]\ncontext_tokens = 5\nimages = false\n')
+    connector = hosted(
+        2, facts=(said("Vendor/Model-0", context_tokens=1_000_000, price_input_usd=0, price_output_usd=0),)
+    )
+    book = ChoiceBook([connector], None, declared=declared)
+    choice = next(book.of(model="Vendor/Model-0"))
+    assert (choice.context, choice.price, choice.images, choice.badge) == (
+        "1,000,000 tokens",
+        "free",
+        False,
+        "declared",
+    )
+    silent = next(book.of(model="Vendor/Model-1"))
+    assert (silent.context, silent.price, silent.images, silent.badge) == ("", "", True, "")
+
+
+@pytest.mark.parametrize(
+    ("usd", "words"),
+    [(3.0, "$3"), (0.15, "$0.15"), (0.075, "$0.075"), (0.0375, "$0.0375"), (1_250.5, "$1,250.50"), (1e-5, "$0.000010")],
+)
+def test_a_price_has_its_unit_and_as_many_digits_as_it_needs(usd: float, words: str) -> None:
+    assert price_words(said("m", price_output_usd=usd)) == f"{words} out per million tokens"
