@@ -79,7 +79,7 @@ async def export_all(host: "Host", destination: Path, progress: Progress = lambd
     Raises:
         ExportRefusedError: there is something of that name, it cannot lie there, or the disk refuses.
     """
-    destination = await in_own_thread(lambda: _checked(destination, host.paths.data), "look at destination")
+    destination = await check_destination(host, destination)
     try:
         target = _Target(destination)
         try:
@@ -95,6 +95,15 @@ async def export_all(host: "Host", destination: Path, progress: Progress = lambd
             f"The export could not be written: {fault.strerror or fault}. Nothing was left behind."
         ) from fault
     return Exported(destination, size_bytes, count)
+
+
+async def check_destination(host: "Host", destination: Path) -> Path:
+    """Where the file would lie in the end.
+
+    Raises:
+        ExportRefusedError: it cannot lie there.
+    """
+    return await in_own_thread(lambda: _checked(destination, host.paths.data), "look at destination")
 
 
 def _checked(destination: Path, data: Path) -> Path:

@@ -111,17 +111,21 @@ async def open_profile(host: "Host", profile_id: str) -> bool:
 
 
 async def ask_destination(host: "Host") -> Path | None:
-    """Ask where everything is written to; None when the person does not want to."""
+    """Ask where everything is written to, until it can lie there; None when the person does not want to."""
     file = f"remuda-{names.slug(host.profile_name, (), 'profile')}-{time.strftime('%Y-%m-%d')}.zip"
-    answers = await (await host.trusted()).ask_form(
-        Form(
-            title="Export everything",
-            lead="All conversations, agents and settings, in one .zip file that only you can read. Keys are not in it.",
-            fields=(FormField("path", "path", "File", os.path.join(_home(), file), required=True, bound=4096),),
-            confirm="Export",
-        )
+    form = Form(
+        title="Export everything",
+        lead="All conversations, agents and settings, in one .zip file that only you can read. Keys are not in it.",
+        fields=(FormField("path", "path", "File", str(_full("~") / file), required=True, bound=4096),),
+        confirm="Export",
     )
-    return _full(str(answers["path"])) if answers is not None else None
+    dialogs = await host.trusted()
+    while (answers := await dialogs.ask_form(form)) is not None:
+        try:
+            return await export.check_destination(host, _full(str(answers["path"])))
+        except export.ExportRefusedError as refused:
+            form = form.again(answers, at={"path": refused.message})
+    return None
 
 
 async def export_all(host: "Host", path: Path, tell: Callable[[int, int], None]) -> export.Exported:
@@ -172,7 +176,3 @@ async def _named(host: "Host", form: Form, do: Callable[[str], T]) -> T | None:
 
 def _full(path: str) -> Path:
     return Path(os.path.expanduser(path))
-
-
-def _home() -> str:
-    return os.path.expanduser("~")

@@ -170,8 +170,8 @@ def what_goes(rows: list[StoredRow], name: str) -> tuple[str, ...]:
     size_mib = total_bytes(rows) / (1024 * 1024)
     return (
         f"All conversations, drafts, agents, connectors and settings of {name}, {size_mib:.1f} MiB of files.",
-        f"{keys} key{'' if keys == 1 else 's'} in this computer’s key store." if keys else "No key: none is stored.",
-        "Files that you exported or saved elsewhere stay.",
+        *([f"{keys} key{'' if keys == 1 else 's'} in this computer’s key store."] if keys else []),
+        "Then Remuda closes. Files that you exported or saved elsewhere stay.",
     )
 
 

@@ -162,11 +162,15 @@ async def test_a_profile_is_made_renamed_and_deleted(host: Host, meet: Callable[
 async def test_everything_is_exported_to_where_the_person_says(
     host: Host, meet: Callable[..., Person], tmp_path: Path
 ) -> None:
-    person = meet(None, {"path": str(tmp_path / "all.zip")})
+    there = tmp_path / "there.zip"
+    there.touch()
+    person = meet(None, {"path": str(there)}, {"path": "all.zip"}, {"path": str(tmp_path / "all.zip")})
     assert await profile_entry.ask_destination(host) is None
     assert field(person.forms[0], "path").value.endswith(".zip")
     chosen = await profile_entry.ask_destination(host)
     assert chosen is not None
+    assert "already" in field(person.forms[2], "path").problem
+    assert "full path" in field(person.forms[3], "path").problem
     told: list[tuple[int, int]] = []
     await profile_entry.export_all(host, chosen, lambda done, of: told.append((done, of)))
     assert told[-1] == (2, 2)
