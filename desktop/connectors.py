@@ -152,8 +152,10 @@ class Uses:
 
 
 def with_models(connector: Connector, facts: Sequence[ModelFacts]) -> Connector:
-    """`connector` with the models that its server lists."""
-    models = tuple(one.model for one in facts)
+    """`connector` with the models that its server lists, and those that the person named besides."""
+    listed, listed_before = {one.model for one in facts}, {one.model for one in connector.facts}
+    named = (model for model in connector.models if listed_before and model not in listed_before | listed)
+    models = (*(one.model for one in facts), *named)
     default = connector.default_model if connector.default_model in models else ""
     return connector.model_copy(update={"models": models, "facts": tuple(facts), "default_model": default})
 
