@@ -23,6 +23,7 @@ from desktop.terms import Terms
 from runtime_host.capabilities import AgentInspection
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
 from runtime_host.errors import AgentBusyError, AgentRuntimeError, AgentSessionRecoveryError, StorageError
+from runtime_host.recovery import look_back
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
 from runtime_host.runtime import AgentRuntime
@@ -298,13 +299,17 @@ class Conversations:
             return live.session.inspect_state()
         session_id = (await self.reference(conversation_id)).session_id
         store = await self._stores.open(DEFAULT_AGENT.id)
-        runs, calls = await store.read(lambda tx: (tx.runs(session_id), tx.unresolved_tool_calls(session_id)))
-        unknown = [UnresolvedEffect(kind="input", id=run.run_id) for run in runs[-1:] if run.phase in _UNCERTAIN]
-        unknown += [
-            UnresolvedEffect(kind="tool-result", id=call.call_id, tool=call.tool, run_id=call.run_id) for call in calls
-        ]
+        runs, calls, past = await store.read(
+            lambda tx: (tx.runs(session_id), tx.unresolved_tool_calls(session_id), look_back(tx, session_id))
+        )
+        unknown = [UnresolvedEffect.of_run(run.run_id, run.finished_ms) for run in runs[-1:] if run.phase in _UNCERTAIN]
+        unknown += map(UnresolvedEffect.of_call, calls)
         return InspectedState(
-            connection="detached", activity="unknown" if unknown else "idle", unresolved_effects=tuple(unknown)
+            connection="detached",
+            activity="unknown" if unknown else "idle",
+            unresolved_effects=tuple(unknown),
+            history_gap=any(run.phase != "admitted" for run in runs),
+            salvaged_from=past.salvaged_from or None,
         )
 
     async def find_run(self, run_id: str) -> tuple[str, SessionReference, Run]:

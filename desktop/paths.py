@@ -79,9 +79,14 @@ class ProfilePaths(NamedTuple):
     def logs(self) -> Path:
         return self.data / "logs"
 
+    @property
+    def agents(self) -> Path:
+        """The folders of all agents."""
+        return self.root / "agents"
+
     def agent(self, agent_id: str) -> Path:
         """Folder of one agent."""
-        return self.root / "agents" / agent_id
+        return self.agents / agent_id
 
     def agent_store(self, agent_id: str) -> Path:
         return self.agent(agent_id) / "agent.sqlite3"

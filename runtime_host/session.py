@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
@@ -54,11 +55,12 @@ from runtime_host.errors import (
 )
 from runtime_host.intake import Redactor
 from runtime_host.loop.own_thread import in_own_thread
-from runtime_host.recovery import continuable
+from runtime_host.recovery import NO_PAST, Past, continuable
 from runtime_host.run import Ending, Run, RunSeat, Windows, make_journal
 from runtime_host.states import Operation, SessionState, SessionStep, Verdict, next_session_state, verdict
-from runtime_host.storage.base import AgentStore, AgentTx, ItemHead, RunRecord, SessionRecord
+from runtime_host.storage.base import AgentStore, AgentTx, ItemHead, RunRecord, SessionRecord, ToolCallRecord
 from runtime_host.structured import check_schema
+from runtime_host.tools.base import Reconciliation
 from runtime_host.tools.calls import SessionTools
 from runtime_host.workspace import Lease, Workspace, WorkspaceLeases, check_unchanged, resolve_file
 
@@ -89,12 +91,26 @@ class UnresolvedEffect(_Frozen):
     Attributes:
         id: of the run, or the original id of the call.
         tool, run_id: of a call.
+        since: when it was recorded, UTC; None when that is not known.
     """
 
     kind: Literal["tool-result", "input", "upload", "creation", "cleanup"]
     id: str
     tool: str | None = None
     run_id: str | None = None
+    since: datetime | None = None
+
+    @classmethod
+    def of_run(cls, run_id: str, recorded_ms: int | None) -> Self:
+        """An input of which nobody knows what became of it."""
+        return cls(kind="input", id=run_id, since=_moment(recorded_ms))
+
+    @classmethod
+    def of_call(cls, call: ToolCallRecord) -> Self:
+        """A tool that may have acted."""
+        return cls(
+            kind="tool-result", id=call.call_id, tool=call.tool, run_id=call.run_id, since=_moment(call.created_ms)
+        )
 
 
 class InspectedState(_Frozen):
@@ -102,13 +118,20 @@ class InspectedState(_Frozen):
 
     Attributes:
         activity: `waiting`, an accepted input is not sent yet: its folder is taken, or a tool is unresolved.
+        reconciliation: how far the last look at the sources of interrupted tools went; None when there was none.
+        history_gap: events of its runs were published that nobody can read any more: an earlier process's,
+            evicted ones or expired ones.
+        salvaged_from: the name of the damaged file that this session was read from; None when it was not.
     """
 
     connection: Literal["attached", "detached", "lost"]
     activity: Literal["idle", "admitting", "running", "waiting", "unknown"]
     active_run_id: str | None = None
     unresolved_effects: tuple[UnresolvedEffect, ...] = ()
+    reconciliation: Reconciliation | None = None
+    history_gap: bool = False
     quarantined: bool = False
+    salvaged_from: str | None = None
 
 
 class SessionHome(Protocol):
@@ -168,6 +191,7 @@ class Session:
         driver_session: DriverSession | None,
         tools: SessionTools | None = None,
         workspace: Workspace | None = None,
+        past: Past = NO_PAST,
     ) -> None:
         self._home = home
         self._record = record
@@ -182,6 +206,11 @@ class Session:
         self._state: SessionState = "opening"
         self._step("opened" if driver_session is not None else "open_failed")
         self._quarantined = driver_session is None
+        self._past = past
+        self._events_gone = past.events_gone
+        self._unknown: UnresolvedEffect | None = None
+        if driver_session is None and past.unknown is not None:
+            self._unknown = UnresolvedEffect.of_run(past.unknown.run_id, past.unknown.finished_ms)
         self._admitting: _Admitting | None = None
         self._active: Run | None = None
         self._unsent: deque[RunRecord] = deque()
@@ -227,15 +256,10 @@ class Session:
 
     def inspect_state(self) -> InspectedState:
         unresolved: tuple[UnresolvedEffect, ...] = ()
-        if self._state == "failed":
-            last = next(reversed(self._runs.values()), None)
-            if last is not None and last.state == "unknown":
-                unresolved = (UnresolvedEffect(kind="input", id=last.run_id),)
+        if self._state == "failed" and self._unknown is not None:
+            unresolved = (self._unknown,)
         if self._tools is not None:
-            unresolved += tuple(
-                UnresolvedEffect(kind="tool-result", id=call.call_id, tool=call.tool, run_id=call.run_id)
-                for call in self._tools.unresolved
-            )
+            unresolved += tuple(map(UnresolvedEffect.of_call, self._tools.unresolved))
         activity: Literal["idle", "admitting", "running", "waiting", "unknown"] = "idle"
         if self._admitting is not None:
             activity = "admitting"
@@ -255,7 +279,11 @@ class Session:
             activity=activity,
             active_run_id=self._active.run_id if self._active is not None else None,
             unresolved_effects=unresolved,
+            reconciliation=self._tools.reconciliation if self._tools is not None else None,
+            history_gap=self._events_gone
+            or any(run.journal.statistics().dropped_events for run in self._runs.values()),
             quarantined=self._quarantined,
+            salvaged_from=self._past.salvaged_from or None,
         )
 
     async def get_run(self, run_id: str) -> Run:
@@ -659,6 +687,8 @@ class Session:
         """The handle of a run that is driven here, or waits to be."""
         run = self._runs.get(record.run_id)
         if run is None:
+            # An earlier process published of it what only that process had.
+            self._events_gone |= record.sequence_mark > 0
             journal = make_journal(record, self.options, self._home.max_session_journal_bytes)
             run = self._runs[record.run_id] = Run(record, reference=self._locator(), journal=journal)
         return run
@@ -680,6 +710,8 @@ class Session:
             self._next_unsent()
             return
         self._step("run_unconfirmed")
+        if run.state == "unknown":
+            self._unknown = UnresolvedEffect.of_run(run.run_id, time.time_ns() // 1_000_000)
         if ending == "unconfirmed":
             self._home.live_runs.discard(run.run_id)
             self._quarantined = True
@@ -708,6 +740,7 @@ class Session:
             if total <= self._home.max_session_journal_bytes:
                 return
             total -= run.journal.statistics().retained_bytes
+            self._events_gone = True
             run.journal.expire()
             del self._runs[run.run_id]
 
@@ -784,6 +817,10 @@ class Session:
         if not task.cancelled():
             # Fetched here, because the caller may have been cancelled.
             task.exception()
+
+
+def _moment(recorded_ms: int | None) -> datetime | None:
+    return datetime.fromtimestamp(recorded_ms / 1000, UTC) if recorded_ms else None
 
 
 def _interrupt(interrupt: "asyncio.Future[None]", reason: BaseException | None) -> None:

@@ -23,6 +23,7 @@ from runtime_host.storage.base import (
     RunRecord,
     SessionRecord,
     ToolCallRecord,
+    session_fact,
 )
 from runtime_host.storage.common import from_json, request_conflict, storable, to_json
 
@@ -124,6 +125,8 @@ class _MemoryTx:
         for position in [key for key in tables.positions if key[0] == session_id]:
             self._set(tables.items, tables.positions[position], _MISSING)
             self._set(tables.positions, position, _MISSING)
+        for key in [key for key in tables.facts if key.startswith(session_fact(session_id, ""))]:
+            self._set(tables.facts, key, _MISSING)
 
     # requests
 

@@ -20,6 +20,7 @@ from runtime_host.storage.base import (
     RunRecord,
     SessionRecord,
     ToolCallRecord,
+    session_fact,
 )
 from runtime_host.storage.common import from_json, request_conflict, storable, to_json
 from runtime_host.storage.migrations import STEPS
@@ -72,6 +73,9 @@ class SqliteAgentTx(SqliteTx):
 
     def delete_session(self, session_id: str) -> None:
         self.db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
+        own = session_fact(session_id, "")
+        # "0" comes next after "/": all keys that begin so, by the index.
+        self.db.execute("DELETE FROM facts WHERE key >= ? AND key < ?", (own, f"{own[:-1]}0"))
         self.erase()
 
     # requests

@@ -121,6 +121,7 @@ class ScriptedDriver:
         close_ends_all: closing one session ends the runs of all.
         state_extra: what a session's state says besides.
         inspection_sends: a look at a binding reaches the far side.
+        configuration_revision: what it says it is configured as.
         on_send: called with each turn as its input is sent.
         on_told: called with a turn and what its native side is told of a call.
         turns, openings, cancels, closes, inspections: what it was given so far.
@@ -154,6 +155,7 @@ class ScriptedDriver:
     close_ends_all: bool = False
     state_extra: dict[str, Any] = field(default_factory=dict)
     inspection_sends: bool = False
+    configuration_revision: str | None = None
     on_send: Callable[[Turn], object] | None = None
     on_told: Callable[[Turn, ToolDelivery], object] | None = None
     turns: list[Turn] = field(default_factory=list)
@@ -170,7 +172,11 @@ class ScriptedDriver:
         self.inspections += 1
         if self.inspection_sends:
             self.sent.append("inspection")
-        return DriverInspection(driver_id=self.driver_id, capabilities=self.capabilities)
+        return DriverInspection(
+            driver_id=self.driver_id,
+            capabilities=self.capabilities,
+            configuration_revision=self.configuration_revision,
+        )
 
     async def open(self, opening: SessionOpening) -> DriverSession:
         if self.open_fails is not None:

@@ -33,6 +33,7 @@ from runtime_host.storage.base import (
     RunRecord,
     SessionRecord,
     ToolCallRecord,
+    session_fact,
 )
 from runtime_host.storage.memory import MemoryAgentStore
 
@@ -285,7 +286,11 @@ class AgentStoreContract:
         assert await store.read(lambda tx: tx.session("t")) == session("t", options={"deep": {"list": [1]}})
 
     async def test_deleting_a_session_takes_all_of_it_and_nothing_else(self, store: AgentStore) -> None:
-        await store.transact(_fill)
+        def note(tx: AgentTx) -> None:
+            for session_id in ("s", "s2", "t"):
+                tx.put_fact(session_fact(session_id, "note"), session_id)
+
+        await store.transact(steps(_fill, note))
 
         def delete(tx: AgentTx) -> None:
             tx.delete_session("s")
@@ -302,10 +307,11 @@ class AgentStoreContract:
                 tx.item("s-0"),
                 tx.items("s", 0, 9, 9),
             )
-            return gone, tx.count_requests("s"), tx.request("s", "q"), tx.count_items("t"), len(tx.open_runs())
+            facts = [tx.fact(session_fact(session_id, "note")) for session_id in ("s", "s2", "t")]
+            return gone, tx.count_requests("s"), tx.request("s", "q"), tx.count_items("t"), len(tx.open_runs()), facts
 
         gone: Any = (None, [], None, 0, None, [])
-        assert await store.read(look) == (gone, 0, None, 1, 1)
+        assert await store.read(look) == (gone, 0, None, 1, 1, [None, "s2", "t"])
         await store.transact(steps(lambda tx: tx.put_session(session()), lambda tx: tx.add_item(item())))
         assert await store.read(lambda tx: tx.count_items("s")) == 1
 
