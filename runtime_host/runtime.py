@@ -55,6 +55,7 @@ from runtime_host.recovery import NO_PAST, Past, continuable, look_back, settle_
 from runtime_host.redaction import Redactor as SecretRedactor
 from runtime_host.run import Run, Windows
 from runtime_host.session import Session, SessionReference
+from runtime_host.shared_leases import SharedLease, SharedLeases
 from runtime_host.states import verdict
 from runtime_host.storage.base import (
     CONFIGURATION,
@@ -75,7 +76,7 @@ from runtime_host.tools.base import (
 )
 from runtime_host.tools.calls import SessionTools, unresolved_error
 from runtime_host.tools.resolver import BoundTools, check_unchanged, resolve
-from runtime_host.workspace import Workspace, WorkspaceLeases, resolve_workspace
+from runtime_host.workspace import Identity, Workspace, WorkspaceLeases, resolve_workspace
 
 _log = logging.getLogger("runtime_host.runtime")
 
@@ -124,6 +125,8 @@ class LocalBackend:
         private_roots: folders where the host keeps its own data. A workspace that lies in one, around one or
             is one is refused.
         durability: what the host knows of its storage: whether sessions outlive the process.
+        lease_folder: where it is noted which folders are worked in, for all programs of this person to see; None is
+            their runtime folder. Nothing is ever written into the folders themselves.
         reconcile_bounds: how far one look at the sources of interrupted tools goes before it stops and says so.
 
     Raises:
@@ -142,6 +145,7 @@ class LocalBackend:
         on_retained_observation: OnRetainedObservation | None = None,
         private_roots: Iterable[str | os.PathLike[str]] = (),
         durability: Durability = UNKNOWN,
+        lease_folder: str | os.PathLike[str] | None = None,
         reconcile_bounds: ReconcileBounds = USUAL_BOUNDS,
     ) -> None:
         self._drivers: dict[str, AgentDriver] = {}
@@ -166,7 +170,8 @@ class LocalBackend:
         self.private_roots: tuple[str, ...] = tuple(os.fspath(root) for root in private_roots)
         self.durability: Durability = durability
         self.reconcile_bounds = reconcile_bounds
-        self.leases = WorkspaceLeases()
+        self._shared_leases = SharedLeases(lease_folder)
+        self.leases = WorkspaceLeases(self._share)
         self.live_runs: set[str] = set()
         self._open: dict[str, tuple[Session, AgentRuntime]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -277,6 +282,16 @@ class LocalBackend:
         # Looking at a folder may take as long as the disk or the network behind it.
         return await in_own_thread(
             lambda: resolve_workspace(path, write=write, private=self.private_roots), "look at workspace"
+        )
+
+    async def _share(self, workspace: Workspace, holder: str) -> SharedLease | None:
+        """Take a folder among all processes of this person."""
+
+        def overlaps(root: str, ancestry: tuple[tuple[int, int], ...]) -> bool:
+            return workspace.overlaps(Workspace(root, tuple(Identity(*each) for each in ancestry)))
+
+        return await in_own_thread(
+            lambda: self._shared_leases.take(workspace.root, workspace.ancestry, holder, overlaps), "take folder"
         )
 
     def _check_no_credential(self, definition: AgentDefinition, options: SessionOptions) -> None:
@@ -525,7 +540,8 @@ class AgentRuntime:
                 runs = [run for run in runs if run.phase == "admitted"]
                 session.take_unsent(runs)
                 return [
-                    RecoveredRun(session_id, run.run_id, "dispatched", session.active_run, session) for run in runs[:1]
+                    RecoveredRun(session_id, run.run_id, "dispatched", await session.get_run(run.run_id), session)
+                    for run in runs[:1]
                 ]
             try:
                 session = await self._restore(store, record)

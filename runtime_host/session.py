@@ -531,8 +531,10 @@ class Session:
             known = await self._look_up(prepared, interrupt)
             if known is not None:
                 admitted: Admitted | Repeated = known
+                if self._is_unsent(known.run):
+                    await self._unless(interrupt, self._take_lease(run_id))
             else:
-                self._take_lease(run_id)
+                await self._unless(interrupt, self._take_lease(run_id))
                 looked = await self._look(prepared, interrupt)
                 if interrupt.done():
                     interrupt.result()
@@ -559,19 +561,14 @@ class Session:
         run = admitted.run
         if isinstance(admitted, Repeated):
             live.discard(run_id)
-            if run.phase != "admitted" or run.run_id in live:
+            if not self._is_unsent(run):
                 self._give_back(run_id)
                 self._step("release")
                 return _heard(self._known(run), signal)
             # The commit of the first call was made and its answer lost: the input was never sent.
             live.add(run.run_id)
-            try:
-                self._give_back(run_id)
-                self._take_lease(run.run_id)
-            except AgentBusyError:
-                live.discard(run.run_id)
-                self._step("release")
-                raise
+            if run_id in self._leases:
+                self._leases[run.run_id] = self._leases.pop(run_id)
         begun = self._begin(run)
         if interrupt.done():
             # Withdrawn while it was being written: it is there, and nothing of it is sent.
@@ -646,9 +643,12 @@ class Session:
         result: T = task.result()
         return result
 
-    def _take_lease(self, run_id: str) -> None:
+    def _is_unsent(self, run: RunRecord) -> bool:
+        return run.phase == "admitted" and run.run_id not in self._home.live_runs
+
+    async def _take_lease(self, run_id: str) -> None:
         if self._workspace is not None:
-            self._leases[run_id] = self._home.leases.take(self._workspace, run_id)
+            self._leases[run_id] = await self._home.leases.acquire(self._workspace, run_id)
 
     def _give_back(self, run_id: str) -> None:
         lease = self._leases.pop(run_id, None)
@@ -722,15 +722,33 @@ class Session:
 
     def _next_unsent(self) -> None:
         blocked = self._tools is not None and self._tools.unresolved
-        if self._unsent and self._state == "ready" and not blocked:
-            try:
-                self._take_lease(self._unsent[0].run_id)
-            except AgentBusyError:
-                # Acknowledged once, so it is sent once: when the folder is free.
-                self._home.leases.when_released(self._next_unsent)
-                return
-            self._step("reserve")
+        if not self._unsent or self._state != "ready" or blocked:
+            return
+        self._step("reserve")
+        if self._workspace is None:
             self._begin(self._unsent.popleft())
+        else:
+            # Kept by `_tasks`; whoever leaves the session meanwhile is found out when the folder is there.
+            _ = self._spawn(self._send_unsent(self._unsent[0]))
+
+    async def _send_unsent(self, record: RunRecord) -> None:
+        try:
+            await self._take_lease(record.run_id)
+        except AgentBusyError as busy:
+            if self._state == "running":
+                self._step("release")
+                # Acknowledged once, so it is sent once: when the folder is free.
+                self._home.leases.when_released(self._next_unsent, elsewhere="pid" in busy.details)
+            return
+        except AgentWorkspaceError as fault:
+            _log.warning("a message waits, because its folder cannot be taken: %s", fault.message)
+            if self._state == "running":
+                self._step("release")
+            return
+        if self._state == "running" and self._unsent and self._unsent[0] is record:
+            self._begin(self._unsent.popleft())
+        else:
+            self._give_back(record.run_id)
 
     def _expire_journals(self) -> None:
         """Keep the journals of ended runs within the session's bound, oldest out first."""

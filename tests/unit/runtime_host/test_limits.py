@@ -410,6 +410,8 @@ async def test_an_input_that_waited_for_its_folder_is_sent_when_that_is_free(tmp
         hold = stage.store.hold = asyncio.Event()
         stage.store.hold_after = stage.store.commits + 1
         await session.run("Hi", request_id="q")
+        # Its process ends here, and with it its hold of the folder.
+        stage.backend.leases.clear()
         async with holding(tmp_path) as after:
             after.memory = after.store.inner = stage.memory
             blocking = await after.open(folder=tmp_path)
