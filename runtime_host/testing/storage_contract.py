@@ -500,6 +500,24 @@ class AgentStoreContract:
         await store.transact(lambda tx: tx.delete_session("s"))
         assert await store.read(lambda tx: (tx.tool_calls("r"), tx.unresolved_tool_calls("s"))) == ([], [])
 
+    async def test_an_id_that_utf8_cannot_hold_is_refused_and_undoes_its_transaction(self, store: AgentStore) -> None:
+        half = "\ud800"
+        await store.transact(lambda tx: tx.put_run(run()))
+        before = await store.read(_everything)
+        request = RequestRecord(session_id="s", request_id=half, digest="d", run_id="r")
+        writes: tuple[Callable[[AgentTx], None], ...] = (
+            lambda tx: tx.put_session(session(half)),
+            lambda tx: tx.put_request(request),
+            lambda tx: tx.put_run(run(half)),
+            lambda tx: tx.add_item(msgspec.structs.replace(item(), item_id=half)),
+            lambda tx: tx.put_tool_call(tool_call(half)),
+            lambda tx: tx.put_fact(half, 1),
+        )
+        for write in writes:
+            with pytest.raises(UnicodeEncodeError):
+                await store.transact(steps(lambda tx: tx.put_fact("k", 1), write))
+        assert await store.read(_everything) == before
+
     # ---- facts ----
 
     async def test_facts_are_json(self, store: AgentStore) -> None:
