@@ -22,6 +22,7 @@ import typer
 from desktop import host_lock, paths, process, terms
 from desktop.control import HostLostError, HostSilentError, ask
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, UNKNOWN, USAGE
+from desktop.output import Output
 
 app = typer.Typer(
     name="remuda",
@@ -205,9 +206,10 @@ async def _as_host(
     from runtime_host.errors import AgentRuntimeError
 
     process.become_subreaper()
+    output = Output(stop)
 
     async def send(line: dict[str, Any]) -> None:
-        show(line)
+        await output.give(lambda: show(line))
 
     try:
         async with Host(profile) as host:

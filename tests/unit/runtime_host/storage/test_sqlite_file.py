@@ -569,7 +569,7 @@ async def test_nothing_of_what_was_asked_for_is_held_once_it_is_answered(notes: 
     gone = weakref.ref(text)
 
     def write(tx: NotesTx, text: Text = text) -> None:
-        assert text
+        assert text is not None
 
     asked = [asyncio.ensure_future(notes.transact(write)), asyncio.ensure_future(notes.read(write))]
     await asyncio.wait(asked)
