@@ -20,7 +20,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 WHAT_TO_DO = {
     "input": "It may have been carried out. Look at what it was to change before you ask again.",
-    "tool-result": "A tool may have done its work. Resuming the session asks its source; it goes on once it knows.",
+    "tool-result": "A tool may have done its work. Sending again asks its source first; it goes on once that knows.",
     "upload": "The file may have arrived. Nothing is sent again by itself; a new session starts clean.",
     "creation": "Something may have been made at the provider. Deleting the session looks for it and removes it.",
     "cleanup": "Something may be left at the provider. Deleting the session again tries once more.",

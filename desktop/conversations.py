@@ -22,7 +22,13 @@ from desktop.profile_store import ConversationRecord, ProfileStore, ProfileTx
 from desktop.terms import Terms
 from runtime_host.capabilities import AgentInspection
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
-from runtime_host.errors import AgentBusyError, AgentRuntimeError, AgentSessionRecoveryError, StorageError
+from runtime_host.errors import (
+    AgentBusyError,
+    AgentRuntimeError,
+    AgentScopeMismatchError,
+    AgentSessionRecoveryError,
+    StorageError,
+)
 from runtime_host.recovery import look_back
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
@@ -429,6 +435,9 @@ class Conversations:
             await self._hint_open()
             bound = live.session.options.execution
             _check_bound(live.session.options, choice, message.terms)
+            if live.session.inspect_state().unresolved_effects:
+                # Saying something is also asking what became of what is in the way.
+                await live.session.reconcile()
             reasoning = choice.execution(effort).reasoning
             run = await live.session.run(
                 text,
@@ -477,6 +486,7 @@ class Conversations:
         session = (await self._open(conversation_id)).session
         if session.inspect_state().unresolved_effects:
             await session.reconcile()
+            self._changed(conversation_id)
         return session.inspect_state()
 
     async def resume_reference(self, reference: SessionReference) -> str:
@@ -613,28 +623,24 @@ class Conversations:
         await self._finish(self._delete(conversation_id))
 
     async def _delete(self, conversation_id: str) -> None:
-        live = await self._open_for_deletion(conversation_id)
-        if live is not None:
-            if live.run is not None:
-                try:
-                    await self.stop(conversation_id)
-                except AgentSessionRecoveryError:
-                    log.warning("a run was deleted whose end was not confirmed")
-            reference = live.session.reference()
-            await live.session.destroy()
+        live = self._live.get(conversation_id)
+        if live is not None and live.run is not None:
+            try:
+                await self.stop(conversation_id)
+            except AgentSessionRecoveryError:
+                log.warning("a run was deleted whose end was not confirmed")
+        reference = await self._reference(conversation_id)
+        if reference is not None:
+            # Without opening it, which would send what still waits; refused while something is not resolved.
+            try:
+                await self._runtime.delete_session(reference, context=OWNER)
+            except AgentScopeMismatchError:
+                log.info("a conversation is deleted that outlived its session")
             self._live.pop(conversation_id, None)
-            await self._runtime.delete_session(reference, context=OWNER)
         await self._profile.transact(lambda tx: tx.delete_conversation(conversation_id))
         self._endings.pop(conversation_id, None)
         self._opening.pop(conversation_id, None)
         self._changed(conversation_id)
-
-    async def _open_for_deletion(self, conversation_id: str) -> _Live | None:
-        try:
-            return await self._open(conversation_id)
-        except AgentRuntimeError:
-            # The row outlived its session; it can still be removed.
-            return None
 
     # ---------------------------------------------------------------- following
 
