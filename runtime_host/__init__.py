@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from runtime_host.tools.base import (
         HostTool,
         Permission,
+        ReconcileBounds,
+        Reconciliation,
         ResolutionContext,
         ResolvedTools,
         RetainedObservation,
@@ -160,6 +162,8 @@ _HOMES = {
     "tools.base": (
         "HostTool",
         "Permission",
+        "ReconcileBounds",
+        "Reconciliation",
         "ResolutionContext",
         "ResolvedTools",
         "RetainedObservation",
@@ -231,6 +235,8 @@ __all__ = [
     "Permission",
     "Policy",
     "ReasoningConfig",
+    "ReconcileBounds",
+    "Reconciliation",
     "RecoveredRun",
     "ReplayBounds",
     "ResolutionContext",

@@ -15,7 +15,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -35,6 +35,7 @@ from runtime_host.capabilities import Support
 from runtime_host.definitions import ReasoningConfig, SessionOptions, WorkspaceFilePart
 from runtime_host.drivers.base import DriverRun, DriverSession, TranscriptMessage, Turn
 from runtime_host.errors import (
+    AgentCapabilityUnsupportedError,
     AgentNativeExecutionError,
     AgentRuntimeError,
     AgentRunTimeoutError,
@@ -236,6 +237,28 @@ class Run:
         """
         self.ask_stop()
         await self.result()
+
+    async def steer(self, text: str) -> None:
+        """Say something to the harness while it answers.
+
+        Raises:
+            AgentCapabilityUnsupportedError: it takes nothing before it has answered.
+        """
+        raise self._unsupported("run.steer")
+
+    async def respond_to_interaction(self, interaction_id: str, response: Mapping[str, Any]) -> None:
+        """Answer a question of the harness.
+
+        Raises:
+            AgentCapabilityUnsupportedError: it asks none.
+        """
+        raise self._unsupported("run.interaction")
+
+    def _unsupported(self, capability: str) -> AgentCapabilityUnsupportedError:
+        return AgentCapabilityUnsupportedError(
+            "This harness takes nothing while it answers. Stop it, or wait until it has ended.",
+            details={"capability": capability, "run_id": self.run_id},
+        )
 
     # ------------------------------------------------------------------- for the session that owns it
 

@@ -46,6 +46,7 @@ from runtime_host.drivers.base import DriverSession
 from runtime_host.errors import (
     AgentAbortedError,
     AgentBusyError,
+    AgentCapabilityUnsupportedError,
     AgentClosedError,
     AgentRuntimeError,
     AgentScopeMismatchError,
@@ -420,6 +421,29 @@ class Session:
             await asyncio.wait({admitting.task})
         if self._active is not None:
             await self._active.cancel()
+
+    async def upload_file(self, *, path: str, media_type: str) -> str:
+        """Give the harness a file.
+
+        Raises:
+            AgentCapabilityUnsupportedError: a harness on this computer takes none; it works in a folder.
+        """
+        raise self._no_transfer("takes no files by upload")
+
+    async def download_artifact(self, *, reference: str, path: str) -> None:
+        """Fetch what the harness made.
+
+        Raises:
+            AgentCapabilityUnsupportedError: a harness on this computer keeps nothing to fetch; it works in a folder.
+        """
+        raise self._no_transfer("keeps no files to download")
+
+    def _no_transfer(self, words: str) -> AgentCapabilityUnsupportedError:
+        driver_id = self.inspection.driver_id
+        return AgentCapabilityUnsupportedError(
+            f"{driver_id} works on this computer and {words}. Give the session a folder instead.",
+            details={"capability": "file.transfer", "driver": driver_id},
+        )
 
     # ------------------------------------------------------------------------------------- leaving
 

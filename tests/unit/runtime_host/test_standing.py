@@ -9,6 +9,7 @@ import pytest
 
 from runtime_host.definitions import AgentDefinition
 from runtime_host.errors import (
+    AgentCapabilityUnsupportedError,
     AgentConfigurationChangedError,
     AgentSessionRecoveryError,
     AgentUnresolvedEffectError,
@@ -183,6 +184,28 @@ async def test_a_session_that_was_only_opened_and_one_with_an_unsent_message_hav
         await session.detach()
         again = await stage.runtime.resume_session(session.reference(), context=ME)
         assert not again.inspect_state().history_gap
+
+
+# --------------------------------------------------------------------------- what no harness here can do
+
+
+async def test_what_a_harness_of_this_computer_cannot_do_is_refused_by_name_and_changes_nothing() -> None:
+    async with Stage(Script([*reply("Half")[:1], Hold(asyncio.Event())])) as stage:
+        session = await stage.open()
+        run = await session.run("Hi")
+        await until(lambda: bool(run.open_items()))
+        for asked, capability in (
+            (session.upload_file(path="in.txt", media_type="text/plain"), "file.transfer"),
+            (session.download_artifact(reference="r", path="out.txt"), "file.transfer"),
+            (run.steer("faster"), "run.steer"),
+            (run.respond_to_interaction("i", {"answer": "yes"}), "run.interaction"),
+        ):
+            with pytest.raises(AgentCapabilityUnsupportedError) as refused:
+                await asked
+            assert refused.value.details["capability"] == capability
+        assert session.state == "running"
+        await run.cancel()
+        assert len(stage.driver.turns) == 1
 
 
 # ------------------------------------------------------------------------------- configured otherwise
