@@ -360,13 +360,7 @@ class RuntimeOrders:
 
     async def _transfer(self, operation: str, arguments: dict[str, Any], send: Send) -> int:
         session = await self._current({})
-        transfer = getattr(session, operation, None)
-        if transfer is None:
-            raise AgentRuntimeError(
-                f"{session.options.execution.driver} exchanges no files with this computer.",
-                code="TRANSFER_UNSUPPORTED",
-            )
-        moved = await transfer(**arguments)
+        moved = await getattr(session, operation)(**arguments)
         await send({"row": {"session": session.session_id, "moved": str(moved), **arguments}})
         return COMPLETED
 

@@ -442,6 +442,7 @@ class Session:
         driver_id = self.inspection.driver_id
         return AgentCapabilityUnsupportedError(
             f"{driver_id} works on this computer and {words}. Give the session a folder instead.",
+            code="TRANSFER_UNSUPPORTED",
             details={"capability": "file.transfer", "driver": driver_id},
         )
 
