@@ -31,6 +31,7 @@ from runtime_host.storage.base import (
     ToolCallRecord,
     session_fact,
 )
+from runtime_host.storage.claim import sync_folder
 from runtime_host.storage.common import from_json
 from runtime_host.storage.sqlite import AGENT_FORMAT, SqliteAgentTx
 
@@ -44,8 +45,9 @@ SALVAGED_NOTICE: Final = (
 _NEAR: Final = 256
 _FAR: Final = 1 << 40
 _FINAL_CALLS: Final = frozenset({"delivered", "withdrawn"})
-_TAKEN_OVER: Final = "salvaged file/"
-"""Fact of a store for each file it was salvaged from."""
+_MARK: Final = ".salvaged"
+"""Ending of the empty file beside a damaged one that was salvaged. A note in the store could be damaged with it, and
+then what was deleted meanwhile would come back."""
 _NAME: Final = re.compile(r"\.damaged-\d{8}T\d{6}Z(-\d+)?")
 
 
@@ -93,23 +95,26 @@ async def take_over(path: Path, store: AgentStore, *, now_ms: int) -> tuple[Path
     Raises:
         StorageError: the store did not take it; the next call tries again.
     """
-    taken = []
-    for each in set_aside(path):
-        key = f"{_TAKEN_OVER}{each.name}"
-        if await store.read(lambda tx, key=key: tx.fact(key)) is None:  # type: ignore[misc]
-            found = await salvage(each, store, now_ms=now_ms)
-            await store.transact(lambda tx, key=key, found=found: tx.put_fact(key, found._asdict()))  # type: ignore[misc]
+    taken: list[Path] = []
+    # The newest first: what it holds is left alone by the older ones, which know nothing of what came after them.
+    for each in reversed(set_aside(path)):
+        mark = each.with_name(each.name + _MARK)
+        if not mark.exists():
+            await salvage(each, store, now_ms=now_ms, newest=not taken)
+            mark.touch(0o600)
+            sync_folder(mark.parent)
             taken.append(each)
     return tuple(taken)
 
 
-async def salvage(damaged: Path, store: AgentStore, *, now_ms: int) -> Salvaged:
+async def salvage(damaged: Path, store: AgentStore, *, now_ms: int, newest: bool = True) -> Salvaged:
     """Write what can be read of a file that was set aside into a store that holds none of it.
 
     Args:
         damaged: the name in `StorageDamagedError.details["set_aside"]`.
         store: where it goes; sessions it has already are left alone.
         now_ms: the wall clock.
+        newest: False when another file was in use after this one: what it says of request ids is not the last word.
 
     Raises:
         StorageError: the store did not take it.
@@ -120,14 +125,14 @@ async def salvage(damaged: Path, store: AgentStore, *, now_ms: int) -> Salvaged:
     for each in found:
 
         def write(tx: AgentTx, each: _Session = each) -> bool:
-            return _write(tx, each, now_ms, damaged.name)
+            return _write(tx, each, now_ms, damaged.name, newest=newest)
 
         if await store.transact(write):
             sessions, runs, items = sessions + 1, runs + len(each.runs), items + len(each.items)
     return Salvaged(sessions, runs, items, unreadable)
 
 
-def _write(tx: AgentTx, found: _Session, now_ms: int, name: str) -> bool:
+def _write(tx: AgentTx, found: _Session, now_ms: int, name: str, *, newest: bool) -> bool:
     record = found.record
     if tx.session(record.session_id) is not None:
         return False
@@ -135,7 +140,7 @@ def _write(tx: AgentTx, found: _Session, now_ms: int, name: str) -> bool:
     for key, value in found.facts.items():
         tx.put_fact(key, value)
     earlier = tx.fact(session_fact(record.session_id, SALVAGED)) or {}
-    whole = found.requests_whole and earlier.get("requests", "whole") == "whole"
+    whole = newest and found.requests_whole and earlier.get("requests", "whole") == "whole"
     tx.put_fact(session_fact(record.session_id, SALVAGED), {"file": name, "requests": "whole" if whole else "lost"})
     for run in found.runs:
         if run.phase in OPEN_PHASES:
@@ -152,7 +157,7 @@ def _write(tx: AgentTx, found: _Session, now_ms: int, name: str) -> bool:
         tx.add_item(msgspec.structs.replace(item, position=position, state=state))
     tx.add_item(
         ItemRecord(
-            item_id=f"{record.session_id}.salvaged",
+            item_id=f"{record.session_id}.{name}",
             session_id=record.session_id,
             run_id=None,
             position=len(found.items),

@@ -253,6 +253,57 @@ async def test_a_lost_ledger_is_written_anew_from_the_runs_and_without_them_refu
         await store.close()
 
 
+async def test_what_came_after_a_damage_is_not_forgotten_by_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sqlite3"
+
+    def set_it_aside(number: int) -> None:
+        for ending in ("", "-wal"):
+            file = path.with_name(path.name + ending)
+            if file.exists():
+                file.rename(path.with_name(f"{path.name}.damaged-2026010{number}T030405Z{ending}"))
+
+    store = await open_agent_store(path, profile="p", agent="a")
+    async with Stage(store=store) as stage:
+        session, deleted = await stage.open(), await stage.open()
+        first = await session.run("first", request_id="q1")
+        await first.result()
+    await store.close()
+    set_it_aside(1)
+    store = await open_agent_store(path, profile="p", agent="a")
+    await take_over(path, store, now_ms=9)
+    async with Stage(store=store) as stage:
+        again = await stage.runtime.resume_session(session.reference(), context=ME)
+        second = await again.run("second", request_id="q2")
+        await second.result()
+        await stage.runtime.delete_session(deleted.reference(), context=ME)
+    await store.close()
+    set_it_aside(2)
+    store = await open_agent_store(path, profile="p", agent="a")
+    assert len(await take_over(path, store, now_ms=9)) == 1
+    async with Stage(store=store) as stage:
+        again = await stage.runtime.resume_session(session.reference(), context=ME)
+        assert (await again.run("first", request_id="q1")).run_id == first.run_id
+        assert (await again.run("second", request_id="q2")).run_id == second.run_id
+        assert stage.driver.sent == []
+        with pytest.raises(AgentScopeMismatchError):
+            await stage.runtime.resume_session(deleted.reference(), context=ME)
+    await store.close()
+    # Two that nobody took over in between: the newer one is the last word, an older one alone is none.
+    for number in (1, 2):
+        (tmp_path / f"agent.sqlite3.damaged-2026010{number}T030405Z.salvaged").unlink()
+    path.rename(tmp_path / "elsewhere")
+    store = await open_agent_store(path, profile="p", agent="a")
+    assert len(await take_over(path, store, now_ms=9)) == 2
+    async with Stage(store=store) as stage:
+        again = await stage.runtime.resume_session(session.reference(), context=ME)
+        assert (await again.run("second", request_id="q2")).run_id == second.run_id
+        old = await stage.runtime.resume_session(deleted.reference(), context=ME)
+        with pytest.raises(AgentSessionRecoveryError, match="not sent now"):
+            await old.run("Perhaps said since", request_id="q3")
+        assert stage.driver.sent == []
+    await store.close()
+
+
 async def test_a_file_set_aside_by_a_process_that_ended_then_is_taken_over_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "agent.sqlite3"
     await written(path)
