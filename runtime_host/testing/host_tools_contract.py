@@ -39,6 +39,8 @@ TOOL: Final = "look"
 """The one tool that is offered; it takes the name of a `city`."""
 RESULT: Final = "It rains there."
 DENIED: Final = "Looking out is not wanted here."
+STEPS_S: Final = 10.0
+"""How long the steps of a whole run may take at least, however impatient a bench is with a single one."""
 _PARAMETERS: Final = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 ToolBehaviour = Literal["calls-once", "calls-twice", "repeats-a-call"]
@@ -217,7 +219,7 @@ class HostToolsContract(AgentDriverContract):
         desk.on_effect = store.dead.set
         async with _doomed(bench, store, desk) as session:
             await session.run("Hello")
-            await asyncio.wait_for(store.dead.wait(), bench.patience_s)
+            await asyncio.wait_for(store.dead.wait(), max(bench.patience_s, STEPS_S))
         desk.hangs, desk.on_effect = False, _nothing
         async with _backend(bench, memory, desk) as runtime:
             [recovered] = await runtime.recover(bench.definition.id)
@@ -243,7 +245,7 @@ async def _over_a_restart(bench: ToolBench) -> tuple[_Desk, str, AgentResult]:
     store.dies_when_kept = True
     async with _doomed(bench, store, desk) as session:
         run_id = (await session.run("Hello")).run_id
-        await asyncio.wait_for(store.dead.wait(), bench.patience_s)
+        await asyncio.wait_for(store.dead.wait(), max(bench.patience_s, STEPS_S))
     assert bench.told() == [], "the far side was told before the record says so"
     async with _backend(bench, memory, desk) as runtime:
         [recovered] = await runtime.recover(bench.definition.id)
@@ -252,7 +254,7 @@ async def _over_a_restart(bench: ToolBench) -> tuple[_Desk, str, AgentResult]:
 
 
 async def _result(bench: ToolBench, run: Run) -> AgentResult:
-    async with asyncio.timeout(bench.patience_s * 4):
+    async with asyncio.timeout(max(bench.patience_s * 4, STEPS_S)):
         return await run.result()
 
 

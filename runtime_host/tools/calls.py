@@ -504,7 +504,10 @@ class RunChannel:
     ) -> tuple[ToolDelivery, ...]:
         run_id = self._run_id
         known = {record.call_id: record for record in await self._tools.store.read(lambda tx: tx.tool_calls(run_id))}
-        asked = [_Asked(request, *self._read(request)) for request in requests]
+        # Off the loop: what a schema makes of arguments may take a second.
+        asked = await in_own_thread(
+            lambda: [_Asked(request, *self._read(request)) for request in requests], "check arguments"
+        )
         fresh = [self._record(each) for each in asked if each.request.call_id not in known]
         self._repeated.clear()
         deliveries: list[ToolDelivery] = []

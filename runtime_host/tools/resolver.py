@@ -23,7 +23,7 @@ from runtime_host.tools.base import HostTool, ResolutionContext, ResolvedTools, 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 """What every provider takes as the name of a function."""
 CHECK_STEPS: Final = 50_000
-"""Rules applied to the arguments of one call; these are checked on the event loop."""
+"""Rules applied to the arguments of one call: about a second of work."""
 
 
 class BoundTools(NamedTuple):
