@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from desktop.paths import GONE, ProfilePaths, private_dir
-from runtime_host.errors import StorageDamagedError, StorageError, StorageFailedError
+from runtime_host.errors import StorageDamagedError, StorageFailedError
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.storage.base import AgentStore, AgentTx
 from runtime_host.storage.claim import sync_folder
-from runtime_host.storage.salvage import salvage
+from runtime_host.storage.salvage import set_aside, take_over
 from runtime_host.storage.sqlite import open_agent_store
 
 T = TypeVar("T")
@@ -35,11 +35,12 @@ class RestingStore:
     """An `AgentStore` whose file is open only while it is used.
 
     A store that failed (disk full, failed fsync) is let go, so that the next use reads the truth from
-    disk anew. Of one that is damaged the use that met it raises where it was set aside; the next use finds
-    what could be read of it.
+    disk anew. Of one that is damaged the use that met it raises where it was set aside; the next use, of this
+    process or of a later one, finds what could be read of it.
     """
 
-    def __init__(self, open_store: Callable[[], Awaitable[AgentStore]], rest_s: float) -> None:
+    def __init__(self, path: Path, open_store: Callable[[], Awaitable[AgentStore]], rest_s: float) -> None:
+        self._path = path
         self._open_store = open_store
         self._rest_s = rest_s
         self._store: AgentStore | None = None
@@ -51,7 +52,6 @@ class RestingStore:
         self._closing: asyncio.Task[None] | None = None
         self._closed = False
         self._generation = 0
-        self._aside: Path | None = None
 
     @property
     def generation(self) -> int:
@@ -96,10 +96,9 @@ class RestingStore:
                 store = self._store
             try:
                 return await operation(store)
-            except (StorageFailedError, StorageDamagedError) as error:
+            except (StorageFailedError, StorageDamagedError):
                 if self._store is store:
                     self._store = None
-                    self._remember(error)
                     await store.close()
                 raise
         finally:
@@ -110,24 +109,14 @@ class RestingStore:
                     self._arm()
 
     async def _opened(self) -> AgentStore:
+        store = await self._open_store()
         try:
-            store = await self._open_store()
-        except StorageDamagedError as damaged:
-            self._remember(damaged)
+            for aside in await take_over(self._path, store, now_ms=time.time_ns() // 1_000_000):
+                _log.warning("what could be read of %s was taken over", aside.name)
+        except BaseException:
+            await store.close()
             raise
-        if self._aside is not None:
-            aside, self._aside = self._aside, None
-            try:
-                found = await salvage(aside, store, now_ms=time.time_ns() // 1_000_000)
-            except BaseException:
-                await store.close()
-                raise
-            _log.warning("of %s %d sessions and %d items were salvaged", aside.name, found.sessions, found.items)
         return store
-
-    def _remember(self, error: StorageError) -> None:
-        if isinstance(error, StorageDamagedError) and "set_aside" in error.details:
-            self._aside = Path(error.details["set_aside"])
 
     def _arm(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._rest_s, self._rest_now)
@@ -165,7 +154,8 @@ class AgentStores:
                     self._paths.agent_store(agent_id), profile=self._profile_uuid, agent=agent_id
                 )
 
-            store = self._stores[agent_id] = RestingStore(open_store, self._rest_s)
+            path = self._paths.agent_store(agent_id)
+            store = self._stores[agent_id] = RestingStore(path, open_store, self._rest_s)
         return store
 
     @contextlib.asynccontextmanager
@@ -220,6 +210,11 @@ class AgentStores:
         """Close every file that is not used just now; the next use opens it again."""
         for store in self._stores.values():
             await store.rest()
+
+    def set_aside(self) -> list[Path]:
+        """Damaged files of agents that were set aside, by this process or an earlier one, and are there still."""
+        folders = self._paths.agents.iterdir() if self._paths.agents.is_dir() else ()
+        return [each for folder in sorted(folders) for each in set_aside(self._paths.agent_store(folder.name))]
 
     def open_files(self) -> int:
         """How many agent files are open now."""

@@ -20,7 +20,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 WHAT_TO_DO = {
     "input": "It may have been carried out. Look at what it was to change before you ask again.",
-    "tool-result": "A tool may have done its work. Resuming the session asks its source; it goes on once it knows.",
+    "tool-result": "A tool may have done its work. Sending again asks its source first; it goes on once that knows.",
     "upload": "The file may have arrived. Nothing is sent again by itself; a new session starts clean.",
     "creation": "Something may have been made at the provider. Deleting the session looks for it and removes it.",
     "cleanup": "Something may be left at the provider. Deleting the session again tries once more.",
@@ -80,9 +80,12 @@ async def result(run: Run, name: str, reference: SessionReference, send: Send) -
 def unresolved_in_words(state: InspectedState) -> str:
     """What is not resolved besides the message itself, and what can be done; "" when nothing is."""
     others = [effect for effect in state.unresolved_effects if effect.kind != "input"]
-    return " ".join(
+    words = [
         f"{WHAT_TO_DO[effect.kind]}{f' It is the tool {effect.tool}.' if effect.tool else ''}" for effect in others
-    )
+    ]
+    if others and state.reconciliation is not None:
+        words.append(state.reconciliation.in_words())
+    return " ".join(filter(None, words))
 
 
 def standing(state: InspectedState) -> dict[str, Any]:
@@ -90,4 +93,5 @@ def standing(state: InspectedState) -> dict[str, Any]:
     row = state.model_dump(mode="json")
     for effect in row["unresolved_effects"]:
         effect["what_to_do"] = WHAT_TO_DO[effect["kind"]]
+    row["how_far"] = state.reconciliation.in_words() if state.reconciliation is not None else ""
     return row

@@ -51,6 +51,7 @@ from runtime_host.errors import AgentRuntimeError, StorageDamagedError
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels, read_models_toml
 from runtime_host.models.facts import ModelFacts, facts_for
 from runtime_host.runtime import AgentRuntime, LocalBackend
+from runtime_host.storage.salvage import set_aside
 from ui.wire import dto
 
 log = logging.getLogger("remuda.host")
@@ -108,6 +109,24 @@ class Host:
             except AgentRuntimeError as fault:
                 print(f"remuda: {fault.message}", file=sys.stderr)
 
+    def _tell_set_aside(self) -> None:
+        """Name every damaged file that was set aside, at each start for as long as it is there."""
+        for number, file in enumerate((*set_aside(self.paths.store), *self.stores.set_aside())):
+            if any(sanitize.sentence(str(file)) in notice.text for notice in self.notices):
+                continue
+            self.notices.append(
+                dto.Notice(
+                    id=f"set-aside-{number}",
+                    level="warning",
+                    code="STORAGE_SET_ASIDE",
+                    text=sanitize.sentence(
+                        f"A damaged file was set aside as “{file}” and not changed. Remove it when you need it no "
+                        "more; until then this is said at each start."
+                    ),
+                    sticky=True,
+                )
+            )
+
     async def _wire(self) -> None:
         paths, stack = self.paths, self._stack
         try:
@@ -151,6 +170,7 @@ class Host:
         self._native = NativeDriver(self.registry, declared=self.declared)
         self.stores = AgentStores(paths, self.settings.profile_uuid)
         stack.push_async_callback(self.stores.aclose)
+        self._tell_set_aside()
         self.runtime = AgentRuntime(
             LocalBackend(
                 drivers=[self._native],

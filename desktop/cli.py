@@ -360,9 +360,15 @@ def _standing_in_words(row: dict[str, Any]) -> str:
     if row["quarantined"]:
         lines.append("It takes no more messages, because something of it may still be going on. Begin a new session.")
     lines += [
-        f"not resolved: {effect['kind']} {effect['id']}\n    {effect['what_to_do']}"
+        f"not resolved: {effect['kind']} {effect['id']}, since {effect['since'] or 'an unknown time'}"
+        f"\n    {effect['what_to_do']}"
         for effect in row["unresolved_effects"]
     ]
+    lines.append(row["how_far"])
+    if row["history_gap"]:
+        lines.append("Events of earlier runs are no longer kept; their results and messages are.")
+    if row["salvaged_from"]:
+        lines.append(f"Read from the damaged file “{row['salvaged_from']}”; parts may be missing.")
     return "\n".join(line for line in lines if line)
 
 

@@ -32,6 +32,7 @@ from runtime_host.errors import (
     AgentSessionRecoveryError,
     StorageError,
 )
+from runtime_host.recovery import look_back
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
 from runtime_host.runtime import NOT_YOURS, AgentRuntime
@@ -338,13 +339,17 @@ class Conversations:
             return live.session.inspect_state()
         reference = await self.reference(conversation_id)
         session_id, store = reference.session_id, await self._stores.open(reference.agent_id)
-        runs, calls = await store.read(lambda tx: (tx.runs(session_id), tx.unresolved_tool_calls(session_id)))
-        unknown = [UnresolvedEffect(kind="input", id=run.run_id) for run in runs[-1:] if run.phase in _UNCERTAIN]
-        unknown += [
-            UnresolvedEffect(kind="tool-result", id=call.call_id, tool=call.tool, run_id=call.run_id) for call in calls
-        ]
+        runs, calls, past = await store.read(
+            lambda tx: (tx.runs(session_id), tx.unresolved_tool_calls(session_id), look_back(tx, session_id))
+        )
+        unknown = [UnresolvedEffect.of_run(run.run_id, run.finished_ms) for run in runs[-1:] if run.phase in _UNCERTAIN]
+        unknown += map(UnresolvedEffect.of_call, calls)
         return InspectedState(
-            connection="detached", activity="unknown" if unknown else "idle", unresolved_effects=tuple(unknown)
+            connection="detached",
+            activity="unknown" if unknown else "idle",
+            unresolved_effects=tuple(unknown),
+            history_gap=any(run.phase != "admitted" for run in runs),
+            salvaged_from=past.salvaged_from or None,
         )
 
     async def find_run(self, run_id: str) -> tuple[str, SessionReference, Run]:
@@ -489,6 +494,9 @@ class Conversations:
             await self._hint_open(live.agent_id)
             bound = live.session.options.execution
             _check_bound(live.session.options, choice, message.terms)
+            if live.session.inspect_state().unresolved_effects:
+                # Saying something is also asking what became of what is in the way.
+                await live.session.reconcile()
             reasoning = choice.execution(effort).reasoning
             run = await live.session.run(
                 message_of(text, message.pictures),
@@ -536,6 +544,7 @@ class Conversations:
         session = (await self._open(conversation_id)).session
         if session.inspect_state().unresolved_effects:
             await session.reconcile()
+            self._changed(conversation_id)
         return session.inspect_state()
 
     async def resume_reference(self, reference: SessionReference) -> str:
@@ -685,11 +694,20 @@ class Conversations:
         await self._finish(self._delete(conversation_id))
 
     async def _delete(self, conversation_id: str) -> None:
-        live = await self._open_for_deletion(conversation_id)
-        if live is not None:
-            reference = live.session.reference()
-            await self._let_go(conversation_id)
-            await self._runtime.delete_session(reference, context=OWNER)
+        live = self._live.get(conversation_id)
+        if live is not None and live.run is not None:
+            try:
+                await self.stop(conversation_id)
+            except AgentSessionRecoveryError:
+                log.warning("a run was deleted whose end was not confirmed")
+        reference = await self._reference(conversation_id)
+        if reference is not None:
+            # Without opening it, which would send what still waits; refused while something is not resolved.
+            try:
+                await self._runtime.delete_session(reference, context=OWNER)
+            except AgentScopeMismatchError:
+                log.info("a conversation is deleted that outlived its session")
+            self._live.pop(conversation_id, None)
         await self._profile.transact(lambda tx: tx.delete_conversation(conversation_id))
         self._endings.pop(conversation_id, None)
         self._opening.pop(conversation_id, None)
@@ -742,13 +760,6 @@ class Conversations:
                 log.warning("a run was deleted whose end was not confirmed")
         await live.session.destroy()
         self._live.pop(conversation_id, None)
-
-    async def _open_for_deletion(self, conversation_id: str) -> _Live | None:
-        try:
-            return await self._open(conversation_id)
-        except AgentRuntimeError:
-            # The row outlived its session; it can still be removed.
-            return None
 
     # ---------------------------------------------------------------- following
 

@@ -21,7 +21,7 @@ from desktop.dialogs import DeleteConfirmation
 from desktop.isolation import drawing_uid, seal_host
 from desktop.isolation.decoys import decoys
 from desktop.profile_store import AgentRecord
-from runtime_host.errors import AgentRuntimeError
+from runtime_host.errors import AgentRuntimeError, AgentUnresolvedEffectError
 from runtime_host.run import Run
 from ui.wire import dto
 
@@ -224,8 +224,10 @@ class WindowDesk:
         )
 
     async def _run_view(self, conversation_id: str | None, ending: Ending | None) -> dto.RunView | None:
-        """How the newest run stands; of an unknown outcome also what else is not resolved."""
-        if conversation_id is None or ending is None or ending.state != "unknown":
+        """How the newest run stands; where something is not resolved besides, also what can be done about it."""
+        if conversation_id is None or ending is None:
+            return _run_view(ending)
+        if ending.state != "unknown" and ending.code != AgentUnresolvedEffectError.code:
             return _run_view(ending)
         others = unresolved_in_words(await self._host.conversations.standing(conversation_id))
         return _run_view(ending._replace(sentence=f"{ending.sentence} {others}".rstrip()))

@@ -116,6 +116,7 @@ class ProfilePaths(NamedTuple):
 
     @property
     def agents(self) -> Path:
+        """The folders of all agents."""
         return self.root / "agents"
 
     def agent(self, agent_id: str) -> Path:

@@ -29,6 +29,7 @@ from pydantic import ValidationError
 from desktop import answers, terms
 from desktop.answers import Send
 from desktop.exit_codes import COMPLETED, FAILED, USAGE
+from desktop.output import Output
 from desktop.paths import ProfilePaths, private_dir
 from desktop.pictures import message_of, pictures_of
 from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
@@ -360,13 +361,7 @@ class RuntimeOrders:
 
     async def _transfer(self, operation: str, arguments: dict[str, Any], send: Send) -> int:
         session = await self._current({})
-        transfer = getattr(session, operation, None)
-        if transfer is None:
-            raise AgentRuntimeError(
-                f"{session.options.execution.driver} exchanges no files with this computer.",
-                code="TRANSFER_UNSUPPORTED",
-            )
-        moved = await transfer(**arguments)
+        moved = await getattr(session, operation)(**arguments)
         await send({"row": {"session": session.session_id, "moved": str(moved), **arguments}})
         return COMPLETED
 
@@ -376,11 +371,12 @@ class RuntimeOrders:
 
 async def perform(named: str, profile: ProfilePaths, command: str, arguments: dict[str, Any], show: Show) -> int:
     """Make the module's runtime for one order, carry it out, and let go of the runtime."""
+    stop = asyncio.Event()
+    output = Output(stop)
 
     async def send(line: dict[str, Any]) -> None:
-        show(line)
+        await output.give(lambda: show(line))
 
-    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)

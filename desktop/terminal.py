@@ -18,6 +18,7 @@ import typer
 from desktop import host_lock, paths, process, profiles
 from desktop.control import HostLostError, HostSilentError, ask
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, USAGE
+from desktop.output import Output
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 Show = Callable[[dict[str, Any]], None]
@@ -135,9 +136,10 @@ async def _as_host(
     from runtime_host.errors import AgentRuntimeError
 
     process.become_subreaper()
+    output = Output(stop)
 
     async def send(line: dict[str, Any]) -> None:
-        show(line)
+        await output.give(lambda: show(line))
 
     try:
         async with Host(profile) as host:

@@ -82,6 +82,8 @@ if TYPE_CHECKING:
     from runtime_host.tools.base import (
         HostTool,
         Permission,
+        ReconcileBounds,
+        Reconciliation,
         ResolutionContext,
         ResolvedTools,
         RetainedObservation,
@@ -170,6 +172,8 @@ _HOMES = {
     "tools.base": (
         "HostTool",
         "Permission",
+        "ReconcileBounds",
+        "Reconciliation",
         "ResolutionContext",
         "ResolvedTools",
         "RetainedObservation",
@@ -245,6 +249,8 @@ __all__ = [
     "Permission",
     "Policy",
     "ReasoningConfig",
+    "ReconcileBounds",
+    "Reconciliation",
     "RecoveredRun",
     "ReplayBounds",
     "ResolutionContext",

@@ -35,9 +35,17 @@ from runtime_host.errors import (
     AgentRecordTooLargeError,
     AgentRequestConflictError,
     AgentRequestLedgerFullError,
+    AgentSessionRecoveryError,
 )
 from runtime_host.frozen import Frozen, configuration_error
-from runtime_host.storage.base import AgentTx, ItemRecord, RequestRecord, RunRecord
+from runtime_host.storage.base import (
+    SALVAGED,
+    AgentTx,
+    ItemRecord,
+    RequestRecord,
+    RunRecord,
+    session_fact,
+)
 
 MAX_REQUESTS: Final = 1024
 MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
@@ -238,6 +246,8 @@ def admit(tx: AgentTx, *, session_id: str, prepared: Prepared, run_id: str, now_
     said: dict[str, Any] = {"text": prepared.text, **prepared.options.content()}
     if prepared.parts:
         said["parts"] = [_stored(part).model_dump(mode="json") for part in prepared.parts]
+    # Beside its ledger, so that the one can be written anew when the other is damaged.
+    said["request"] = None if request_id is None else {"id": request_id, "digest": prepared.digest}
     run = RunRecord(
         run_id=run_id,
         session_id=session_id,
@@ -261,16 +271,32 @@ def find_repeated(tx: AgentTx, *, session_id: str, prepared: Prepared) -> Repeat
 
     Raises:
         AgentRequestConflictError: the request id stands for another input.
+        AgentSessionRecoveryError: whether it is one is not known, because the ledger was damaged.
     """
     request_id = prepared.options.request_id
-    known = tx.request(session_id, request_id) if request_id is not None else None
+    if request_id is None:
+        return None
+    known = tx.request(session_id, request_id)
     if known is None:
+        salvaged = tx.fact(session_fact(session_id, SALVAGED))
+        if salvaged is not None and salvaged.get("requests") != "whole":
+            raise AgentSessionRecoveryError(
+                "The list of what this session was asked was damaged, so whether this message was sent before is not "
+                "known. It was not sent now. Continue in a new session.",
+                session_id=session_id,
+                details={"request_id": request_id, "file": salvaged.get("file")},
+            )
         return None
     if known.digest != prepared.digest:
         raise conflict(session_id, known.request_id)
     run = tx.run(known.run_id)
     if run is None:
-        raise AgentClosedError("The run of this request has been deleted.", details={"run_id": known.run_id})
+        # Its record was on a page of a damaged file that could not be read.
+        raise AgentSessionRecoveryError(
+            "This message was taken before, and what became of it was lost with a damaged file. It was not sent again.",
+            session_id=session_id,
+            run_id=known.run_id,
+        )
     return Repeated(run)
 
 

@@ -76,6 +76,8 @@ class DriverInspection(Frozen):
         prerequisites: sentences on what must be there before the first run.
         usage_coverage: what the usage of a result counts, in words.
         native_tool_names: by application tool, what the harness calls it, where that was verified.
+        configuration_revision: another value whenever the harness is configured otherwise in a way that matters to
+            a session that goes on; None when nothing of it can be configured.
     """
 
     driver_id: str
@@ -84,6 +86,7 @@ class DriverInspection(Frozen):
     prerequisites: tuple[str, ...] = ()
     usage_coverage: str = UNKNOWN
     native_tool_names: TextMap = FrozenDict()
+    configuration_revision: NonBlank | None = None
 
 
 class ToolInspection(Frozen):
@@ -124,6 +127,7 @@ class AgentInspection(Frozen):
         execution_digest: of definition, binding, environment, policy, tools and observation together.
         tools, tools_fingerprint: of the application tools selected; the fingerprint is the resolver's.
         configuration: model and reasoning that a run has unless it says otherwise.
+        configuration_revision: what the harness is configured as; a session is not continued with another.
         durability: whether sessions outlive this process; `unknown` unless the host said.
         account_access: whether the account may use the model; nothing is asked to find out.
         replay: how much of the events can be seen again.
@@ -138,6 +142,7 @@ class AgentInspection(Frozen):
     tools: tuple[ToolInspection, ...] = ()
     tools_fingerprint: str | None = None
     configuration: JsonObject = FrozenDict()
+    configuration_revision: NonBlank | None = None
     environment: InspectedEnvironment = InspectedEnvironment(type="none")
     durability: Durability = UNKNOWN
     usage_coverage: str = UNKNOWN

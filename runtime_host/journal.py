@@ -33,6 +33,7 @@ _log = logging.getLogger("runtime_host.journal")
 MIN_BUDGET_BYTES: Final = 1024
 MAX_PAYLOAD_BYTES: Final = 65536
 READ_EVENTS: Final = 256
+_SCRATCH_BYTES: Final = 8192
 
 _ALWAYS: Final[frozenset[str]] = frozenset(
     {
@@ -65,7 +66,8 @@ _KEPT_SCALARS: Final = (
     "exit_code",
 )
 
-_encode: Final = msgspec.json.Encoder().encode
+_encoder: Final = msgspec.json.Encoder()
+_encode: Final = _encoder.encode
 _decode: Final = msgspec.json.Decoder().decode
 _sequence_of: Final = attrgetter("sequence")
 
@@ -148,6 +150,8 @@ class _Shelf:
 
     def take_oldest(self) -> _Entry:
         entry = self.entries[self.head]
+        # What is dropped is dropped now; the numbers before `head` are cleared away a few at a time.
+        entry.json = b""
         self.head += 1
         if self.head > 64 and self.head * 2 > len(self.entries):
             del self.entries[: self.head]
@@ -227,6 +231,7 @@ class Journal:
         self._retained_bytes = 0
         self._dropped_events = 0
         self._dropped_deltas = 0
+        self._scratch = bytearray()
         self._pending: _Pending | None = None
         self._turn_scheduled = False
         self._subscribers: dict[object, Callable[[], None]] = {}
@@ -460,15 +465,27 @@ class Journal:
         self._publish(sequence, pending.timestamp_s, pending.type, data, True)
 
     def _publish(self, sequence: int, timestamp_s: float, type_: EventType, data: dict[str, Any], delta: bool) -> None:
-        json = _encode(data)
-        if len(json) > self.payload_cap_bytes:
-            json = _encode(_cut(data, self.payload_cap_bytes))
+        cap_bytes = self.payload_cap_bytes
+        text = data.get("text")
+        # JSON is never shorter than its text: what cannot fit is not written out first.
+        json = b"" if isinstance(text, str) and len(text) > cap_bytes else self._json(data)
+        if not json or len(json) > cap_bytes:
+            json = self._json(_cut(data, cap_bytes))
         size_bytes = len(json) + self._envelope_bytes
         entry = _Entry(sequence, timestamp_s, type_, json, size_bytes)
         (self._deltas if delta else self._others).entries.append(entry)
         self._retained_bytes += size_bytes
         if self._retained_bytes > self.budget_bytes:
             self._drop()
+
+    def _json(self, data: dict[str, Any]) -> bytes:
+        # What the encoder itself returns keeps the room it was written into, up to half as much again.
+        scratch = self._scratch
+        _encoder.encode_into(data, scratch)
+        json = bytes(scratch)
+        if len(scratch) > _SCRATCH_BYTES:
+            self._scratch = bytearray()
+        return json
 
     def _drop(self) -> None:
         newest = self._next - 1
@@ -535,6 +552,8 @@ def _cut(data: dict[str, Any], cap_bytes: int) -> dict[str, Any]:
     if not text:
         text = _encode({key: member for key, member in data.items() if key not in kept}).decode("utf-8")
     room_bytes = cap_bytes - len(_encode({**kept, name: ""}))
+    # No longer prefix can fit, and of a long text the rest need not be looked at.
+    text = text[:room_bytes]
     limit = room_bytes
     while len(_encode(piece := cut_utf8(text, limit))) - 2 > room_bytes:
         limit = limit * 3 // 4

@@ -14,7 +14,17 @@ import msgspec
 from runtime_host import outbox
 from runtime_host.errors import AgentRuntimeError, StorageError
 from runtime_host.results import AgentResult, RunError
-from runtime_host.storage.base import OPEN_PHASES, UNRESOLVED, AgentTx, ItemRecord, ItemState, RunRecord, ToolCallRecord
+from runtime_host.storage.base import (
+    OPEN_PHASES,
+    SALVAGED,
+    UNRESOLVED,
+    AgentTx,
+    ItemRecord,
+    ItemState,
+    RunRecord,
+    ToolCallRecord,
+    session_fact,
+)
 
 UNKNOWN_CODE: Final = "RUN_UNKNOWN"
 UNKNOWN_AFTER_RESTART: Final = (
@@ -82,6 +92,35 @@ def continuable(tx: AgentTx, session_id: str) -> tuple[RunRecord, ...]:
     run = msgspec.structs.replace(runs[-1], phase="dispatched", finished_ms=None)
     tx.put_run(run)
     return (run,)
+
+
+class Past(NamedTuple):
+    """What a session has behind it when it is opened again.
+
+    Attributes:
+        events_gone: it has runs whose events nobody can read any more.
+        unknown: its newest run, when nobody knows what became of it.
+        salvaged_from: the name of the damaged file it was read from; "" when it was not.
+    """
+
+    events_gone: bool = False
+    unknown: RunRecord | None = None
+    salvaged_from: str = ""
+
+
+NO_PAST: Final = Past()
+
+
+def look_back(tx: AgentTx, session_id: str, *, unsent: int = 0, with_runs: bool = False) -> Past:
+    """What a session has behind it. `unsent`: runs that were admitted only; `with_runs`: look for an unknown one."""
+    salvaged = tx.fact(session_fact(session_id, SALVAGED)) or {}
+    last = tx.runs(session_id)[-1:] if with_runs else []
+    return Past(
+        # Each run has its message, and one that was not sent has nothing else.
+        events_gone=tx.count_items(session_id) > unsent,
+        unknown=last[0] if last and last[0].phase == "unknown" else None,
+        salvaged_from=str(salvaged.get("file", "")),
+    )
 
 
 class TakenUp(NamedTuple):

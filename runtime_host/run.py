@@ -4,7 +4,8 @@ Owns the pump, cancel and wall time, the cleanup windows, the checkpoints and th
 not know other runs, connectors or who reads. Invariants:
 
 - The input is dispatched once, after `dispatched` is durable.
-- The pump waits for nobody who reads.
+- The pump waits for nobody who reads. It waits for the disk where a harness is faster than it for long, because
+  what is not durable is held in memory.
 - `run.finished` is the last event, published only after result and items are durable together; a run
   whose end is not known publishes none, and nothing is sent again.
 - Once asked to stop, a run is never `completed`.
@@ -14,7 +15,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -36,6 +37,7 @@ from runtime_host.capabilities import Support
 from runtime_host.definitions import ImagePart, InputPart, ReasoningConfig, SessionOptions, WorkspaceFilePart
 from runtime_host.drivers.base import DriverRun, DriverSession, TranscriptMessage, Turn
 from runtime_host.errors import (
+    AgentCapabilityUnsupportedError,
     AgentNativeExecutionError,
     AgentRuntimeError,
     AgentRunTimeoutError,
@@ -73,6 +75,8 @@ IMAGES_AGAIN_BYTES: Final = 16 * 1024 * 1024
 """Of pictures of earlier inputs, sent again with each request; of older ones the words alone go."""
 SETTLE_S: Final = 0.05
 """How long a completed item may wait for others, or for the end of the run, to share their commit."""
+UNWRITTEN_CHARS: Final = 256 * 1024
+"""Text taken and not yet durable at which the pump waits for the disk."""
 _MARK_SLACK: Final = 16 * PUMP_TURN_EVENTS
 
 _STEP_OF: Final[dict[str, RunStep]] = {"completed": "complete", "incomplete": "cut_short", "failed": "fail"}
@@ -237,6 +241,28 @@ class Run:
         """
         self.ask_stop()
         await self.result()
+
+    async def steer(self, text: str) -> None:
+        """Say something to the harness while it answers.
+
+        Raises:
+            AgentCapabilityUnsupportedError: it takes nothing before it has answered.
+        """
+        raise self._unsupported("run.steer")
+
+    async def respond_to_interaction(self, interaction_id: str, response: Mapping[str, Any]) -> None:
+        """Answer a question of the harness.
+
+        Raises:
+            AgentCapabilityUnsupportedError: it asks none.
+        """
+        raise self._unsupported("run.interaction")
+
+    def _unsupported(self, capability: str) -> AgentCapabilityUnsupportedError:
+        return AgentCapabilityUnsupportedError(
+            "This harness takes nothing while it answers. Stop it, or wait until it has ended.",
+            details={"capability": capability, "run_id": self.run_id},
+        )
 
     # ------------------------------------------------------------------- for the session that owns it
 
@@ -612,15 +638,27 @@ class _Drive:
                     return
                 self.intake.take(event)
                 taken += 1
-                if taken == PUMP_TURN_EVENTS:
+                if taken == PUMP_TURN_EVENTS or self.transcript.unwritten_chars > UNWRITTEN_CHARS:
                     taken = 0
                     await asyncio.sleep(0)
+                    await self._let_disk_catch_up()
                     if self.journal.numbers_taken > self._sequence_mark - _MARK_SLACK:
                         await self._reserve_sequences()
         finally:
             close = getattr(events, "aclose", None)
             if close is not None:
                 await close()
+
+    async def _let_disk_catch_up(self) -> None:
+        """Wait while too much is not durable; not once the run is to stop, nor for a disk that refuses."""
+        while self.transcript.unwritten_chars > UNWRITTEN_CHARS and self._stop_reason is None and not self._over:
+            writing = self._writing
+            if writing is None:
+                if self._checkpoint_timer is not None:
+                    self._checkpoint_timer.cancel()
+                    self._checkpoint_timer = None
+                writing = self._writing = self._spawn(self._write_items())
+            await self._until_stop_or(writing)
 
     async def _reserve_sequences(self) -> None:
         mark = self._sequence_mark + SEQUENCE_BLOCK
@@ -675,7 +713,7 @@ class _Drive:
         try:
             if batch.writes:
                 await self.seat.store.transact(lambda tx: write_items(tx, batch.writes))
-                self.transcript.acknowledge(batch)
+            self.transcript.acknowledge(batch)
         except StorageError as error:
             # The text is still here; a later transaction writes all of it, or the last says that it could not.
             self.transcript.doubt()

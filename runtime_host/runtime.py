@@ -51,16 +51,32 @@ from runtime_host.frozen import configuration_error
 from runtime_host.intake import Redactor
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.policy import POLICY_FIELDS, Limits
-from runtime_host.recovery import continuable, settle_unknown, settle_unsendable, take_stock
+from runtime_host.recovery import NO_PAST, Past, continuable, look_back, settle_unknown, settle_unsendable, take_stock
 from runtime_host.redaction import Redactor as SecretRedactor
 from runtime_host.run import Run, Windows
 from runtime_host.session import Session, SessionReference
+from runtime_host.shared_leases import SharedLease, SharedLeases
 from runtime_host.states import verdict
-from runtime_host.storage.base import OPEN_PHASES, AgentStore, AgentTx, RunRecord, SessionRecord
-from runtime_host.tools.base import HOST_TOOLS, OnRetainedObservation, ToolResolver
+from runtime_host.storage.base import (
+    CONFIGURATION,
+    OPEN_PHASES,
+    AgentStore,
+    AgentTx,
+    RunRecord,
+    SessionRecord,
+    session_fact,
+)
+from runtime_host.tools.base import (
+    HOST_TOOLS,
+    USUAL_BOUNDS,
+    OnRetainedObservation,
+    ReconcileBounds,
+    Reconciliation,
+    ToolResolver,
+)
 from runtime_host.tools.calls import SessionTools, unresolved_error
 from runtime_host.tools.resolver import BoundTools, check_unchanged, resolve
-from runtime_host.workspace import Workspace, WorkspaceLeases, resolve_workspace
+from runtime_host.workspace import Identity, Workspace, WorkspaceLeases, resolve_workspace
 
 _log = logging.getLogger("runtime_host.runtime")
 
@@ -109,6 +125,9 @@ class LocalBackend:
         private_roots: folders where the host keeps its own data. A workspace that lies in one, around one or
             is one is refused.
         durability: what the host knows of its storage: whether sessions outlive the process.
+        lease_folder: where it is noted which folders are worked in, for all programs of this person to see; None is
+            their runtime folder. Nothing is ever written into the folders themselves.
+        reconcile_bounds: how far one look at the sources of interrupted tools goes before it stops and says so.
 
     Raises:
         AgentDriverConfigurationError: two drivers of one id, or a bound that is too small.
@@ -126,6 +145,8 @@ class LocalBackend:
         on_retained_observation: OnRetainedObservation | None = None,
         private_roots: Iterable[str | os.PathLike[str]] = (),
         durability: Durability = UNKNOWN,
+        lease_folder: str | os.PathLike[str] | None = None,
+        reconcile_bounds: ReconcileBounds = USUAL_BOUNDS,
     ) -> None:
         self._drivers: dict[str, AgentDriver] = {}
         for driver in drivers:
@@ -148,7 +169,9 @@ class LocalBackend:
         self.on_retained_observation = on_retained_observation
         self.private_roots: tuple[str, ...] = tuple(os.fspath(root) for root in private_roots)
         self.durability: Durability = durability
-        self.leases = WorkspaceLeases()
+        self.reconcile_bounds = reconcile_bounds
+        self._shared_leases = SharedLeases(lease_folder)
+        self.leases = WorkspaceLeases(self._share)
         self.live_runs: set[str] = set()
         self._open: dict[str, tuple[Session, AgentRuntime]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -261,6 +284,16 @@ class LocalBackend:
             lambda: resolve_workspace(path, write=write, private=self.private_roots), "look at workspace"
         )
 
+    async def _share(self, workspace: Workspace, holder: str) -> SharedLease | None:
+        """Take a folder among all processes of this person."""
+
+        def overlaps(root: str, ancestry: tuple[tuple[int, int], ...]) -> bool:
+            return workspace.overlaps(Workspace(root, tuple(Identity(*each) for each in ancestry)))
+
+        return await in_own_thread(
+            lambda: self._shared_leases.take(workspace.root, workspace.ancestry, holder, overlaps), "take folder"
+        )
+
     def _check_no_credential(self, definition: AgentDefinition, options: SessionOptions) -> None:
         for what, value in (
             ("definition", definition.model_dump(mode="json")),
@@ -368,7 +401,8 @@ class AgentRuntime:
             record = await self._checked_record(store, reference, context)
             opened = self.backend.open_session(record.session_id)
             session = self._ours(opened) if opened is not None else None
-            await store.read(lambda tx: _check_deletable(tx, record.session_id))
+            looked = session.inspect_state().reconciliation if session is not None else None
+            await store.read(lambda tx: _check_deletable(tx, record.session_id, looked))
             if session is not None:
                 if verdict("delete", session.state) == "busy":
                     raise AgentBusyError(
@@ -435,7 +469,7 @@ class AgentRuntime:
             tools=tools.bound.binding() if tools is not None else None,
         )
         # The record first: what a driver makes for a session must never be without an owner.
-        await store.transact(lambda tx: tx.put_session(record))
+        await store.transact(lambda tx: _put_new(tx, record, inspection.configuration_revision))
         driver_session: DriverSession | None = None
         try:
             if tools is not None:
@@ -461,30 +495,32 @@ class AgentRuntime:
             )
         tools = await self._session_tools(store, record.session_id, definition, options)
         check_unchanged(record.tools, tools.bound if tools is not None else None)
-        if self.backend.is_quarantined(record.session_id):
-            return self._session(store, record, definition, options, inspection, None, tools, workspace)
         session_id, live = record.session_id, self.backend.live_runs
+        await self._check_configuration(store, session_id, inspection)
+        if self.backend.is_quarantined(session_id):
+            past = await store.read(lambda tx: look_back(tx, session_id, with_runs=True))
+            return self._session(store, record, definition, options, inspection, None, tools, workspace, past)
         driver_session: DriverSession | None = None
 
-        def take(tx: AgentTx) -> tuple[RunRecord, ...]:
+        def take(tx: AgentTx) -> tuple[tuple[RunRecord, ...], Past]:
             stock = take_stock(tx, live=live, session_id=session_id, now_ms=_now_ms(), reconciled=True)
             waiting = stock.waiting or (continuable(tx, session_id) if tools is not None else ())
             current = tx.session(session_id)
             if current is not None and current.status != "open":
                 tx.put_session(msgspec.structs.replace(current, status="open"))
-            return (*waiting, *stock.unsent)
+            return (*waiting, *stock.unsent), look_back(tx, session_id, unsent=len(stock.unsent))
 
         try:
             if tools is not None:
                 await tools.open()
                 await tools.reconcile()
             driver_session = await self._open_native(definition, options, record, tools)
-            unsent = await store.transact(take)
+            unsent, past = await store.transact(take)
             self._check_open()
         except BaseException:
             await self._close_native(driver_session, tools)
             raise
-        session = self._session(store, record, definition, options, inspection, driver_session, tools, workspace)
+        session = self._session(store, record, definition, options, inspection, driver_session, tools, workspace, past)
         session.take_unsent(unsent)
         return session
 
@@ -504,7 +540,8 @@ class AgentRuntime:
                 runs = [run for run in runs if run.phase == "admitted"]
                 session.take_unsent(runs)
                 return [
-                    RecoveredRun(session_id, run.run_id, "dispatched", session.active_run, session) for run in runs[:1]
+                    RecoveredRun(session_id, run.run_id, "dispatched", await session.get_run(run.run_id), session)
+                    for run in runs[:1]
                 ]
             try:
                 session = await self._restore(store, record)
@@ -536,6 +573,7 @@ class AgentRuntime:
         driver_session: DriverSession | None,
         tools: SessionTools | None,
         workspace: Workspace | None,
+        past: Past = NO_PAST,
     ) -> Session:
         session = Session(
             home=self.backend,
@@ -547,6 +585,7 @@ class AgentRuntime:
             driver_session=driver_session,
             tools=tools,
             workspace=workspace,
+            past=past,
         )
         self.backend.opened(session, self)
         return session
@@ -567,6 +606,15 @@ class AgentRuntime:
             raise AgentScopeMismatchError(NOT_YOURS)
         return record
 
+    async def _check_configuration(self, store: AgentStore, session_id: str, now: AgentInspection) -> None:
+        """Refuse to go on with a harness that is configured otherwise than when the session was opened."""
+        kept = await store.read(lambda tx: tx.fact(session_fact(session_id, CONFIGURATION))) or {}
+        if kept.get("revision") != now.configuration_revision:
+            raise AgentConfigurationChangedError(
+                f"{now.driver_id} is configured otherwise than when this session was opened, so it is not continued.",
+                details={"changed": "configuration_revision"},
+            )
+
     async def _session_tools(
         self, store: AgentStore, session_id: str, definition: AgentDefinition, options: SessionOptions
     ) -> SessionTools | None:
@@ -581,6 +629,7 @@ class AgentRuntime:
             redactor=self.backend.redactor,
             on_retained=self.backend.on_retained_observation,
             window_s=self.backend.windows.cleanup_s,
+            bounds=self.backend.reconcile_bounds,
         )
 
     async def _open_native(
@@ -616,9 +665,15 @@ class AgentRuntime:
             _log.warning("the record of a session that did not open stays: %s", error.error_code)
 
 
-def _check_deletable(tx: AgentTx, session_id: str) -> None:
+def _put_new(tx: AgentTx, record: SessionRecord, configuration_revision: str | None) -> None:
+    tx.put_session(record)
+    if configuration_revision is not None:
+        tx.put_fact(session_fact(record.session_id, CONFIGURATION), {"revision": configuration_revision})
+
+
+def _check_deletable(tx: AgentTx, session_id: str, looked: Reconciliation | None = None) -> None:
     for call in tx.unresolved_tool_calls(session_id):
-        raise unresolved_error(call)
+        raise unresolved_error(call, looked)
 
 
 def _delete(tx: AgentTx, session_id: str) -> None:
@@ -696,6 +751,8 @@ def _inspection(
     }
     if tools is not None:
         bound["tools"] = tools.binding()
+    if said.configuration_revision is not None:
+        bound["configuration_revision"] = said.configuration_revision
     schema_digests = tools.schema_digests if tools is not None else {}
     return AgentInspection(
         driver_id=said.driver_id,
@@ -713,6 +770,7 @@ def _inspection(
         ),
         tools_fingerprint=tools.fingerprint if tools is not None else None,
         configuration=FrozenDict(options.execution.model_dump(mode="json", include={"model", "reasoning"})),
+        configuration_revision=said.configuration_revision,
         environment=environment,
         durability=backend.durability,
         usage_coverage=said.usage_coverage,

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
@@ -45,6 +46,7 @@ from runtime_host.drivers.base import DriverSession
 from runtime_host.errors import (
     AgentAbortedError,
     AgentBusyError,
+    AgentCapabilityUnsupportedError,
     AgentClosedError,
     AgentRuntimeError,
     AgentScopeMismatchError,
@@ -54,11 +56,12 @@ from runtime_host.errors import (
 )
 from runtime_host.intake import Redactor
 from runtime_host.loop.own_thread import in_own_thread
-from runtime_host.recovery import continuable
+from runtime_host.recovery import NO_PAST, Past, continuable
 from runtime_host.run import Ending, Run, RunSeat, Windows, make_journal
 from runtime_host.states import Operation, SessionState, SessionStep, Verdict, next_session_state, verdict
-from runtime_host.storage.base import AgentStore, AgentTx, ItemHead, RunRecord, SessionRecord
+from runtime_host.storage.base import AgentStore, AgentTx, ItemHead, RunRecord, SessionRecord, ToolCallRecord
 from runtime_host.structured import check_schema
+from runtime_host.tools.base import Reconciliation
 from runtime_host.tools.calls import SessionTools
 from runtime_host.workspace import Lease, Workspace, WorkspaceLeases, check_unchanged, resolve_file
 
@@ -89,12 +92,26 @@ class UnresolvedEffect(_Frozen):
     Attributes:
         id: of the run, or the original id of the call.
         tool, run_id: of a call.
+        since: when it was recorded, UTC; None when that is not known.
     """
 
     kind: Literal["tool-result", "input", "upload", "creation", "cleanup"]
     id: str
     tool: str | None = None
     run_id: str | None = None
+    since: datetime | None = None
+
+    @classmethod
+    def of_run(cls, run_id: str, recorded_ms: int | None) -> Self:
+        """An input of which nobody knows what became of it."""
+        return cls(kind="input", id=run_id, since=_moment(recorded_ms))
+
+    @classmethod
+    def of_call(cls, call: ToolCallRecord) -> Self:
+        """A tool that may have acted."""
+        return cls(
+            kind="tool-result", id=call.call_id, tool=call.tool, run_id=call.run_id, since=_moment(call.created_ms)
+        )
 
 
 class InspectedState(_Frozen):
@@ -102,13 +119,20 @@ class InspectedState(_Frozen):
 
     Attributes:
         activity: `waiting`, an accepted input is not sent yet: its folder is taken, or a tool is unresolved.
+        reconciliation: how far the last look at the sources of interrupted tools went; None when there was none.
+        history_gap: events of its runs were published that nobody can read any more: an earlier process's,
+            evicted ones or expired ones.
+        salvaged_from: the name of the damaged file that this session was read from; None when it was not.
     """
 
     connection: Literal["attached", "detached", "lost"]
     activity: Literal["idle", "admitting", "running", "waiting", "unknown"]
     active_run_id: str | None = None
     unresolved_effects: tuple[UnresolvedEffect, ...] = ()
+    reconciliation: Reconciliation | None = None
+    history_gap: bool = False
     quarantined: bool = False
+    salvaged_from: str | None = None
 
 
 class SessionHome(Protocol):
@@ -168,6 +192,7 @@ class Session:
         driver_session: DriverSession | None,
         tools: SessionTools | None = None,
         workspace: Workspace | None = None,
+        past: Past = NO_PAST,
     ) -> None:
         self._home = home
         self._record = record
@@ -182,6 +207,11 @@ class Session:
         self._state: SessionState = "opening"
         self._step("opened" if driver_session is not None else "open_failed")
         self._quarantined = driver_session is None
+        self._past = past
+        self._events_gone = past.events_gone
+        self._unknown: UnresolvedEffect | None = None
+        if driver_session is None and past.unknown is not None:
+            self._unknown = UnresolvedEffect.of_run(past.unknown.run_id, past.unknown.finished_ms)
         self._admitting: _Admitting | None = None
         self._active: Run | None = None
         self._unsent: deque[RunRecord] = deque()
@@ -227,15 +257,10 @@ class Session:
 
     def inspect_state(self) -> InspectedState:
         unresolved: tuple[UnresolvedEffect, ...] = ()
-        if self._state == "failed":
-            last = next(reversed(self._runs.values()), None)
-            if last is not None and last.state == "unknown":
-                unresolved = (UnresolvedEffect(kind="input", id=last.run_id),)
+        if self._state == "failed" and self._unknown is not None:
+            unresolved = (self._unknown,)
         if self._tools is not None:
-            unresolved += tuple(
-                UnresolvedEffect(kind="tool-result", id=call.call_id, tool=call.tool, run_id=call.run_id)
-                for call in self._tools.unresolved
-            )
+            unresolved += tuple(map(UnresolvedEffect.of_call, self._tools.unresolved))
         activity: Literal["idle", "admitting", "running", "waiting", "unknown"] = "idle"
         if self._admitting is not None:
             activity = "admitting"
@@ -255,7 +280,11 @@ class Session:
             activity=activity,
             active_run_id=self._active.run_id if self._active is not None else None,
             unresolved_effects=unresolved,
+            reconciliation=self._tools.reconciliation if self._tools is not None else None,
+            history_gap=self._events_gone
+            or any(run.journal.statistics().dropped_events for run in self._runs.values()),
             quarantined=self._quarantined,
+            salvaged_from=self._past.salvaged_from or None,
         )
 
     async def get_run(self, run_id: str) -> Run:
@@ -393,6 +422,30 @@ class Session:
         if self._active is not None:
             await self._active.cancel()
 
+    async def upload_file(self, *, path: str, media_type: str) -> str:
+        """Give the harness a file.
+
+        Raises:
+            AgentCapabilityUnsupportedError: a harness on this computer takes none; it works in a folder.
+        """
+        raise self._no_transfer("takes no files by upload")
+
+    async def download_artifact(self, *, reference: str, path: str) -> None:
+        """Fetch what the harness made.
+
+        Raises:
+            AgentCapabilityUnsupportedError: a harness on this computer keeps nothing to fetch; it works in a folder.
+        """
+        raise self._no_transfer("keeps no files to download")
+
+    def _no_transfer(self, words: str) -> AgentCapabilityUnsupportedError:
+        driver_id = self.inspection.driver_id
+        return AgentCapabilityUnsupportedError(
+            f"{driver_id} works on this computer and {words}. Give the session a folder instead.",
+            code="TRANSFER_UNSUPPORTED",
+            details={"capability": "file.transfer", "driver": driver_id},
+        )
+
     # ------------------------------------------------------------------------------------- leaving
 
     async def detach(self) -> None:
@@ -503,8 +556,10 @@ class Session:
             known = await self._look_up(prepared, interrupt)
             if known is not None:
                 admitted: Admitted | Repeated = known
+                if self._is_unsent(known.run):
+                    await self._unless(interrupt, self._take_lease(run_id))
             else:
-                self._take_lease(run_id)
+                await self._unless(interrupt, self._take_lease(run_id))
                 looked = await self._look(prepared, interrupt)
                 if interrupt.done():
                     interrupt.result()
@@ -531,19 +586,14 @@ class Session:
         run = admitted.run
         if isinstance(admitted, Repeated):
             live.discard(run_id)
-            if run.phase != "admitted" or run.run_id in live:
+            if not self._is_unsent(run):
                 self._give_back(run_id)
                 self._step("release")
                 return _heard(self._known(run), signal)
             # The commit of the first call was made and its answer lost: the input was never sent.
             live.add(run.run_id)
-            try:
-                self._give_back(run_id)
-                self._take_lease(run.run_id)
-            except AgentBusyError:
-                live.discard(run.run_id)
-                self._step("release")
-                raise
+            if run_id in self._leases:
+                self._leases[run.run_id] = self._leases.pop(run_id)
         begun = self._begin(run)
         if interrupt.done():
             # Withdrawn while it was being written: it is there, and nothing of it is sent.
@@ -618,9 +668,12 @@ class Session:
         result: T = task.result()
         return result
 
-    def _take_lease(self, run_id: str) -> None:
+    def _is_unsent(self, run: RunRecord) -> bool:
+        return run.phase == "admitted" and run.run_id not in self._home.live_runs
+
+    async def _take_lease(self, run_id: str) -> None:
         if self._workspace is not None:
-            self._leases[run_id] = self._home.leases.take(self._workspace, run_id)
+            self._leases[run_id] = await self._home.leases.acquire(self._workspace, run_id)
 
     def _give_back(self, run_id: str) -> None:
         lease = self._leases.pop(run_id, None)
@@ -659,6 +712,8 @@ class Session:
         """The handle of a run that is driven here, or waits to be."""
         run = self._runs.get(record.run_id)
         if run is None:
+            # An earlier process published of it what only that process had.
+            self._events_gone |= record.sequence_mark > 0
             journal = make_journal(record, self.options, self._home.max_session_journal_bytes)
             run = self._runs[record.run_id] = Run(record, reference=self._locator(), journal=journal)
         return run
@@ -680,6 +735,8 @@ class Session:
             self._next_unsent()
             return
         self._step("run_unconfirmed")
+        if run.state == "unknown":
+            self._unknown = UnresolvedEffect.of_run(run.run_id, time.time_ns() // 1_000_000)
         if ending == "unconfirmed":
             self._home.live_runs.discard(run.run_id)
             self._quarantined = True
@@ -690,15 +747,33 @@ class Session:
 
     def _next_unsent(self) -> None:
         blocked = self._tools is not None and self._tools.unresolved
-        if self._unsent and self._state == "ready" and not blocked:
-            try:
-                self._take_lease(self._unsent[0].run_id)
-            except AgentBusyError:
-                # Acknowledged once, so it is sent once: when the folder is free.
-                self._home.leases.when_released(self._next_unsent)
-                return
-            self._step("reserve")
+        if not self._unsent or self._state != "ready" or blocked:
+            return
+        self._step("reserve")
+        if self._workspace is None:
             self._begin(self._unsent.popleft())
+        else:
+            # Kept by `_tasks`; whoever leaves the session meanwhile is found out when the folder is there.
+            _ = self._spawn(self._send_unsent(self._unsent[0]))
+
+    async def _send_unsent(self, record: RunRecord) -> None:
+        try:
+            await self._take_lease(record.run_id)
+        except AgentBusyError as busy:
+            if self._state == "running":
+                self._step("release")
+                # Acknowledged once, so it is sent once: when the folder is free.
+                self._home.leases.when_released(self._next_unsent, elsewhere="pid" in busy.details)
+            return
+        except AgentWorkspaceError as fault:
+            _log.warning("a message waits, because its folder cannot be taken: %s", fault.message)
+            if self._state == "running":
+                self._step("release")
+            return
+        if self._state == "running" and self._unsent and self._unsent[0] is record:
+            self._begin(self._unsent.popleft())
+        else:
+            self._give_back(record.run_id)
 
     def _expire_journals(self) -> None:
         """Keep the journals of ended runs within the session's bound, oldest out first."""
@@ -708,6 +783,7 @@ class Session:
             if total <= self._home.max_session_journal_bytes:
                 return
             total -= run.journal.statistics().retained_bytes
+            self._events_gone = True
             run.journal.expire()
             del self._runs[run.run_id]
 
@@ -784,6 +860,10 @@ class Session:
         if not task.cancelled():
             # Fetched here, because the caller may have been cancelled.
             task.exception()
+
+
+def _moment(recorded_ms: int | None) -> datetime | None:
+    return datetime.fromtimestamp(recorded_ms / 1000, UTC) if recorded_ms else None
 
 
 def _interrupt(interrupt: "asyncio.Future[None]", reason: BaseException | None) -> None:

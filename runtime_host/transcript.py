@@ -15,6 +15,11 @@ from runtime_host.storage.base import AgentTx, ItemKind, ItemRecord, ItemState
 
 TRUNCATION_LINE: Final = "[output truncated by Agent Runtime]"
 PARTS_MAX: Final = 1024
+BLOCK_CHARS: Final = 65_536
+REWRITTEN_CHARS: Final = 65_536
+"""A text up to this is written anew at its end, so that it is read as one; of a longer one only what is missing."""
+ITEM_CHARS: Final = 1024
+"""What an item counts for besides its text, as long as it is not durable."""
 _SUFFIX: Final = "\n" + TRUNCATION_LINE
 
 TextKind: TypeAlias = Literal["reply", "reasoning"]
@@ -51,9 +56,11 @@ class SettleItem(NamedTuple):
 
 
 class FinishItem(NamedTuple):
+    """End an item. Without a text it has the one that was added and appended."""
+
     item_id: str
     state: ItemState
-    text: str
+    text: str | None
     code: str
     detail: str
 
@@ -95,6 +102,7 @@ class _Item:
         "kind",
         "parts",
         "position",
+        "replaced",
         "state",
         "stream",
     )
@@ -112,25 +120,46 @@ class _Item:
         self.code = ""
         self.detail = ""
         self.added = False
+        self.replaced = False
         self.durable_chars = 0
 
     def add(self, piece: str) -> None:
         self.parts.append(piece)
         if len(self.parts) == PARTS_MAX:
             # A list of a million tiny pieces would weigh eight times their text.
-            self.blocks.append("".join(self.parts))
-            self.parts.clear()
+            self._join_parts()
 
     def text(self) -> str:
-        if self.blocks or len(self.parts) > 1:
-            self.parts = ["".join((*self.blocks, *self.parts))]
-            self.blocks.clear()
-        return self.parts[0] if self.parts else ""
+        if self.parts or len(self.blocks) > 1:
+            self.blocks += self.parts
+            self.parts.clear()
+            self.blocks = ["".join(self.blocks)]
+        return self.blocks[0] if self.blocks else ""
+
+    def text_from(self, at_chars: int) -> str:
+        """The end of the text, without the rest of it being touched: a long text is not copied for each piece."""
+        self._join_parts()
+        first, start = len(self.blocks), self.chars
+        while start > at_chars:
+            first -= 1
+            start -= len(self.blocks[first])
+        return "".join(self.blocks[first:])[at_chars - start :]
+
+    def _join_parts(self) -> None:
+        """Into blocks of which the earlier are the larger: few, and each character is copied a few times only."""
+        if not self.parts:
+            return
+        block = "".join(self.parts)
+        self.parts.clear()
+        while self.blocks and len(self.blocks[-1]) <= len(block) < BLOCK_CHARS:
+            block = self.blocks.pop() + block
+        self.blocks.append(block)
 
     def replace(self, text: str) -> None:
-        self.parts = [text]
-        self.blocks.clear()
+        self.parts.clear()
+        self.blocks = [text]
         self.chars = len(text)
+        self.replaced = True
 
 
 class Batch(NamedTuple):
@@ -138,6 +167,7 @@ class Batch(NamedTuple):
 
     writes: tuple[ItemWrite, ...]
     marks: tuple[tuple[_Item, int, bool], ...]
+    taken_chars: int
 
 
 class Transcript:
@@ -175,6 +205,8 @@ class Transcript:
         self._made = 0
         self._last_reply: _Item | None = None
         self._doubtful = False
+        self._taken_chars = 0
+        self._durable_chars = 0
         self.truncated = False
 
     def start_at(self, position: int, made: int = 0) -> None:
@@ -208,13 +240,15 @@ class Transcript:
             # It came whole. Its text is given as one piece, so that pieces always make up an item.
             item = self._open(kind, native_id)
             del self._by_native[kind, native_id]
-            item.replace(self._bounded(kind, self._redactor.text(text)))
+            self._replace(item, self._bounded(kind, self._redactor.text(text)))
             tail = Piece(item.item_id, kind, item.position, 0, item.text()) if item.chars else None
         else:
             tail = self._flush(item, kind)
             if text:
-                item.replace(self._bounded(kind, self._redactor.text(text)))
-        if kind == "reply":
+                whole = self._bounded(kind, self._redactor.text(text))
+                if whole != item.text():
+                    self._replace(item, whole)
+        if kind == "reply" and self._limit_bytes is not None:
             self._completed_bytes += len(item.text().encode("utf-8", "surrogatepass"))
             self._streamed_bytes = self._completed_bytes
         item.state = "complete"
@@ -236,7 +270,7 @@ class Transcript:
     def notice(self, text: str, *, state: ItemState, code: str, detail: str = "") -> None:
         """Add what the person must know of the end of the run."""
         item = self._make("notice", None)
-        item.replace(text)
+        self._replace(item, text)
         item.state, item.code, item.detail = state, code, detail
 
     def reply_text(self) -> str:
@@ -254,25 +288,32 @@ class Transcript:
         """Whether an ended item waits to become durable."""
         return any(item.state != "open" for item in self._live.values())
 
+    @property
+    def unwritten_chars(self) -> int:
+        """How much was taken since what the last acknowledged batch held; 0 while no batch is acknowledged at all."""
+        return 0 if self._doubtful else self._taken_chars - self._durable_chars
+
     def pending_writes(self) -> Batch:
         """What must be written to make everything taken so far durable. Changes nothing."""
         writes: list[ItemWrite] = []
         marks: list[tuple[_Item, int, bool]] = []
         for item in self._live.values():
             ended = item.state != "open"
-            text = item.text()
             if self._doubtful:
-                writes.append(SettleItem(self._record(item, text)))
+                writes.append(SettleItem(self._record(item, item.text())))
             elif not item.added:
-                writes.append(AddItem(self._record(item, text)))
-            elif ended:
-                writes.append(FinishItem(item.item_id, item.state, text, item.code, item.detail))
-            elif item.chars > item.durable_chars:
-                writes.append(AppendText(item.item_id, item.durable_chars, text[item.durable_chars :]))
+                writes.append(AddItem(self._record(item, item.text())))
+            elif ended and (item.replaced or item.chars <= REWRITTEN_CHARS):
+                writes.append(FinishItem(item.item_id, item.state, item.text(), item.code, item.detail))
             else:
-                continue
+                if item.chars > item.durable_chars:
+                    writes.append(AppendText(item.item_id, item.durable_chars, item.text_from(item.durable_chars)))
+                elif not ended:
+                    continue
+                if ended:
+                    writes.append(FinishItem(item.item_id, item.state, None, item.code, item.detail))
             marks.append((item, item.chars, ended))
-        return Batch(tuple(writes), tuple(marks))
+        return Batch(tuple(writes), tuple(marks), self._taken_chars)
 
     def doubt(self) -> None:
         """A batch was asked for and its answer was lost: whether it is durable is not known."""
@@ -281,6 +322,7 @@ class Transcript:
     def acknowledge(self, batch: Batch) -> None:
         """The batch is durable."""
         self._doubtful = False
+        self._durable_chars = batch.taken_chars
         for item, chars, ended in batch.marks:
             item.added = True
             item.durable_chars = chars
@@ -299,6 +341,7 @@ class Transcript:
         self._made += 1
         item = _Item(f"{self._run_id}.{self._made}", kind, self._next_position, self._now_ms(), stream)
         self._next_position += 1
+        self._taken_chars += ITEM_CHARS
         self._live[item.item_id] = item
         return item
 
@@ -310,7 +353,12 @@ class Transcript:
         at = item.chars
         item.add(shown)
         item.chars = at + len(shown)
+        self._taken_chars += len(shown)
         return Piece(item.item_id, kind, item.position, at, shown)
+
+    def _replace(self, item: _Item, text: str) -> None:
+        item.replace(text)
+        self._taken_chars += len(text)
 
     def _flush(self, item: _Item, kind: TextKind) -> Piece | None:
         held = item.stream.flush() if item.stream is not None else ""

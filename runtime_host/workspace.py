@@ -2,16 +2,22 @@
 
 Owns the reading of a folder's real identity, the refusal of folders nobody may be let into, the files of an
 input, and the leases. Must not know sessions or drivers. Invariants: two leases never overlap, neither by
-path nor by identity, nested folders included; a lease whose run may still be going on is never given again;
-a file of an input lies inside its workspace, whatever links say.
+path nor by identity, nested folders included, in this process or in another one of the same person; a lease
+whose run may still be going on is never given again; a file of an input lies inside its workspace, whatever
+links say.
 """
 
+import asyncio
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, NamedTuple
 
 from runtime_host.errors import AgentBusyError, AgentWorkspaceError
+from runtime_host.shared_leases import SharedLease
+
+LOOK_AGAIN_S: Final = 1.0
+"""Between two looks at a folder that another process works in, while something waits for it."""
 
 IMAGE_TYPES: Final = {
     ".avif": "image/avif",
@@ -136,16 +142,51 @@ class Lease(NamedTuple):
     holder: str
 
 
-class WorkspaceLeases:
-    """The leases of one backend. Everything here happens at once; nothing is awaited."""
+Share = Callable[[Workspace, str], Awaitable[SharedLease | None]]
 
-    def __init__(self) -> None:
+
+class WorkspaceLeases:
+    """The leases of one backend.
+
+    Args:
+        share: takes the folder among all processes of this person, which may need to wait for a disk; None keeps to
+            this backend.
+    """
+
+    def __init__(self, share: Share | None = None) -> None:
+        self._share = share
+        self._shares: dict[str, SharedLease] = {}
         self._held: dict[str, Lease] = {}
         self._quarantined: list[Lease] = []
         self._waiting: list[Callable[[], None]] = []
 
+    async def acquire(self, workspace: Workspace, holder: str) -> Lease:
+        """Take the folder for a run, before all other runs of this person on this computer.
+
+        Raises:
+            AgentBusyError: another run works in it, around it or inside it, or may still do so.
+            AgentWorkspaceError: that no other process does cannot be made sure.
+        """
+        lease = self.take(workspace, holder)
+        if self._share is None:
+            return lease
+        taking = asyncio.ensure_future(self._share(workspace, holder))
+        try:
+            share = await asyncio.shield(taking)
+        except BaseException:
+            # What is taken after nobody waits any more is given back at once.
+            taking.add_done_callback(_give_back)
+            self.release(lease)
+            raise
+        if share is not None:
+            if self._held.get(holder) is not lease:
+                share.release()
+                raise AgentBusyError("The folder was given up while it was being taken.")
+            self._shares[holder] = share
+        return lease
+
     def take(self, workspace: Workspace, holder: str) -> Lease:
-        """Take the folder for a run, also when that will only read.
+        """Take the folder in this backend alone, also for a run that will only read. Nothing is awaited.
 
         Raises:
             AgentBusyError: another run works in it, around it or inside it, or may still do so.
@@ -169,6 +210,7 @@ class WorkspaceLeases:
 
     def release(self, lease: Lease) -> None:
         """The run is over. Doing it again does nothing."""
+        self._unshare(lease.holder)
         if self._held.pop(lease.holder, None) is not None:
             waiting, self._waiting = self._waiting, []
             for call in waiting:
@@ -179,15 +221,32 @@ class WorkspaceLeases:
         if self._held.pop(lease.holder, None) is not None:
             self._quarantined.append(lease)
 
-    def when_released(self, call: Callable[[], None]) -> None:
-        """Call once when the next lease is released, whichever it is."""
-        self._waiting.append(call)
+    def when_released(self, call: Callable[[], None], *, elsewhere: bool = False) -> None:
+        """Call when the next lease is released, whichever it is; or in a moment, when it is held in another process."""
+        if elsewhere:
+            # Another process tells nobody when it is done.
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_S, call)
+        else:
+            self._waiting.append(call)
 
     def clear(self) -> None:
         """The backend is gone, and with it everything that ran in it."""
+        for holder in tuple(self._shares):
+            self._unshare(holder)
         self._held.clear()
         self._quarantined.clear()
         self._waiting.clear()
+
+    def _unshare(self, holder: str) -> None:
+        share = self._shares.pop(holder, None)
+        if share is not None:
+            share.release()
+
+
+def _give_back(taking: "asyncio.Future[SharedLease | None]") -> None:
+    share = taking.result() if not taking.cancelled() and taking.exception() is None else None
+    if share is not None:
+        share.release()
 
 
 def _look_at(path: str) -> Workspace:

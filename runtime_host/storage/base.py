@@ -10,7 +10,7 @@ No SQL above this line. Every record is JSON-able and holds no credential.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -141,6 +141,17 @@ class ImageUse(NamedTuple):
     size_bytes: int
 
 
+def session_fact(session_id: str, name: str) -> str:
+    """Key of a fact that goes with its session."""
+    return f"session/{session_id}/{name}"
+
+
+CONFIGURATION: Final = "configuration"
+"""Fact of a session: `revision`, what the harness was configured as when the session was opened."""
+SALVAGED: Final = "salvaged"
+"""Fact of a session: `file`, the damaged file it was read from; `requests`, whether all ids were: whole or lost."""
+
+
 class AgentTx(Protocol):
     """Named operations inside one transaction. Later reads see earlier writes."""
 
@@ -149,7 +160,7 @@ class AgentTx(Protocol):
     def session(self, session_id: str) -> SessionRecord | None: ...
     def sessions(self) -> list[SessionRecord]: ...
     def delete_session(self, session_id: str) -> None:
-        """Remove the session with its requests, runs, items and images; a missing one is no error."""
+        """Remove the session with its requests, runs, items, images and own facts; a missing one is no error."""
         ...
 
     # requests

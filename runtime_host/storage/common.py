@@ -15,6 +15,17 @@ def storable(text: str) -> str:
     return _LONE_SURROGATE.sub("\ufffd", text)
 
 
+def check_ids(*ids: str | None) -> None:
+    """Refuse an id that UTF-8 cannot hold: made storable it would be another one.
+
+    Raises:
+        UnicodeEncodeError: half a character.
+    """
+    for each in ids:
+        if each is not None:
+            each.encode()
+
+
 def to_json(value: Any) -> str:
     return storable(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 

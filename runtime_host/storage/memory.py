@@ -25,8 +25,9 @@ from runtime_host.storage.base import (
     RunRecord,
     SessionRecord,
     ToolCallRecord,
+    session_fact,
 )
-from runtime_host.storage.common import from_json, request_conflict, storable, to_json
+from runtime_host.storage.common import check_ids, from_json, request_conflict, storable, to_json
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -105,6 +106,7 @@ class _MemoryTx:
     # sessions
 
     def put_session(self, record: SessionRecord) -> None:
+        check_ids(record.session_id)
         order, _ = self._tables.sessions.get(record.session_id) or (next(self._tables.order), "")
         self._set(self._tables.sessions, record.session_id, (order, to_json(msgspec.to_builtins(record))))
 
@@ -132,10 +134,13 @@ class _MemoryTx:
         for position in [key for key in tables.positions if key[0] == session_id]:
             self._set(tables.items, tables.positions[position], _MISSING)
             self._set(tables.positions, position, _MISSING)
+        for key in [key for key in tables.facts if key.startswith(session_fact(session_id, ""))]:
+            self._set(tables.facts, key, _MISSING)
 
     # requests
 
     def put_request(self, record: RequestRecord) -> None:
+        check_ids(record.request_id, record.run_id)
         known = self.request(record.session_id, record.request_id)
         if known is None:
             self._require_session(record.session_id)
@@ -152,6 +157,7 @@ class _MemoryTx:
     # runs
 
     def put_run(self, record: RunRecord) -> None:
+        check_ids(record.run_id)
         self._require_session(record.session_id)
         known = self.run(record.run_id)
         if known is not None and known.session_id != record.session_id:
@@ -172,6 +178,7 @@ class _MemoryTx:
     # items
 
     def add_item(self, record: ItemRecord) -> None:
+        check_ids(record.item_id, record.run_id)
         self._require_session(record.session_id)
         if record.position != (expected := self.count_items(record.session_id)):
             raise ValueError(f"the next item of the session has position {expected}, not {record.position}")
@@ -253,6 +260,7 @@ class _MemoryTx:
     # outbox
 
     def put_tool_call(self, record: ToolCallRecord) -> None:
+        check_ids(record.run_id, record.call_id, record.tool)
         self._require_session(record.session_id)
         key = record.run_id, record.call_id
         order, _ = self._tables.outbox.get(key) or (next(self._tables.order), "")
@@ -271,6 +279,7 @@ class _MemoryTx:
     # facts
 
     def put_fact(self, key: str, value: Any) -> None:
+        check_ids(key)
         self._set(self._tables.facts, key, to_json(value))
 
     def fact(self, key: str) -> Any:

@@ -2,14 +2,15 @@
 
 Owns the reading around damaged pages. Must not change the damaged file: it reads a copy. Invariants: what
 is written is whole records, in order, positions without holes; nothing that was open is taken for anything
-but unknown, so that nothing is ever sent or executed again; each session that was in the file says that it
-was salvaged.
+but unknown, so that nothing is ever sent or executed again; a session whose request ids are not all known is
+marked, so that none is taken for new; each session that was in the file says that it was salvaged.
 """
 
 import asyncio
 import concurrent.futures
 import contextlib
 import hashlib
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -21,6 +22,7 @@ import msgspec
 
 from runtime_host.storage.base import (
     OPEN_PHASES,
+    SALVAGED,
     AgentStore,
     AgentTx,
     ItemRecord,
@@ -28,7 +30,10 @@ from runtime_host.storage.base import (
     RunRecord,
     SessionRecord,
     ToolCallRecord,
+    session_fact,
 )
+from runtime_host.storage.claim import sync_folder
+from runtime_host.storage.common import from_json
 from runtime_host.storage.sqlite import AGENT_FORMAT, SqliteAgentTx
 
 T = TypeVar("T")
@@ -41,6 +46,10 @@ SALVAGED_NOTICE: Final = (
 _NEAR: Final = 256
 _FAR: Final = 1 << 40
 _FINAL_CALLS: Final = frozenset({"delivered", "withdrawn"})
+_MARK: Final = ".salvaged"
+"""Ending of the empty file beside a damaged one that was salvaged. A note in the store could be damaged with it, and
+then what was deleted meanwhile would come back."""
+_NAME: Final = re.compile(r"\.damaged-\d{8}T\d{6}Z(-\d+)?")
 
 
 class Salvaged(NamedTuple):
@@ -55,10 +64,12 @@ class Salvaged(NamedTuple):
 class _Session(NamedTuple):
     record: SessionRecord
     requests: list[RequestRecord]
+    requests_whole: bool
     runs: list[RunRecord]
     items: list[ItemRecord]
     calls: list[ToolCallRecord]
     images: list["_Image"]
+    facts: dict[str, Any]
 
 
 class _Image(NamedTuple):
@@ -68,13 +79,51 @@ class _Image(NamedTuple):
     data: bytes
 
 
-async def salvage(damaged: Path, store: AgentStore, *, now_ms: int) -> Salvaged:
+def set_aside(path: Path) -> tuple[Path, ...]:
+    """Damaged files that were set aside in favour of a store, oldest first. They stay until somebody removes them."""
+    try:
+        beside = sorted(path.parent.iterdir())
+    except FileNotFoundError:
+        return ()
+    return tuple(
+        each for each in beside if each.name.startswith(path.name) and _NAME.fullmatch(each.name[len(path.name) :])
+    )
+
+
+async def take_over(path: Path, store: AgentStore, *, now_ms: int) -> tuple[Path, ...]:
+    """Salvage each file that was set aside in favour of a store and was not salvaged yet, also by an earlier process.
+
+    Args:
+        path: of the store.
+        store: the one at `path`.
+        now_ms: the wall clock.
+
+    Returns:
+        the ones that were salvaged now.
+
+    Raises:
+        StorageError: the store did not take it; the next call tries again.
+    """
+    taken: list[Path] = []
+    # The newest first: what it holds is left alone by the older ones, which know nothing of what came after them.
+    for each in reversed(set_aside(path)):
+        mark = each.with_name(each.name + _MARK)
+        if not mark.exists():
+            await salvage(each, store, now_ms=now_ms, newest=not taken)
+            mark.touch(0o600)
+            sync_folder(mark.parent)
+            taken.append(each)
+    return tuple(taken)
+
+
+async def salvage(damaged: Path, store: AgentStore, *, now_ms: int, newest: bool = True) -> Salvaged:
     """Write what can be read of a file that was set aside into a store that holds none of it.
 
     Args:
         damaged: the name in `StorageDamagedError.details["set_aside"]`.
         store: where it goes; sessions it has already are left alone.
         now_ms: the wall clock.
+        newest: False when another file was in use after this one: what it says of request ids is not the last word.
 
     Raises:
         StorageError: the store did not take it.
@@ -85,18 +134,23 @@ async def salvage(damaged: Path, store: AgentStore, *, now_ms: int) -> Salvaged:
     for each in found:
 
         def write(tx: AgentTx, each: _Session = each) -> bool:
-            return _write(tx, each, now_ms, damaged.name)
+            return _write(tx, each, now_ms, damaged.name, newest=newest)
 
         if await store.transact(write):
             sessions, runs, items = sessions + 1, runs + len(each.runs), items + len(each.items)
     return Salvaged(sessions, runs, items, unreadable)
 
 
-def _write(tx: AgentTx, found: _Session, now_ms: int, name: str) -> bool:
+def _write(tx: AgentTx, found: _Session, now_ms: int, name: str, *, newest: bool) -> bool:
     record = found.record
     if tx.session(record.session_id) is not None:
         return False
     tx.put_session(record)
+    for key, value in found.facts.items():
+        tx.put_fact(key, value)
+    earlier = tx.fact(session_fact(record.session_id, SALVAGED)) or {}
+    whole = newest and found.requests_whole and earlier.get("requests", "whole") == "whole"
+    tx.put_fact(session_fact(record.session_id, SALVAGED), {"file": name, "requests": "whole" if whole else "lost"})
     for run in found.runs:
         if run.phase in OPEN_PHASES:
             run = msgspec.structs.replace(run, phase="unknown", finished_ms=now_ms)
@@ -114,7 +168,7 @@ def _write(tx: AgentTx, found: _Session, now_ms: int, name: str) -> bool:
         tx.add_item(msgspec.structs.replace(item, position=position, state=state))
     tx.add_item(
         ItemRecord(
-            item_id=f"{record.session_id}.salvaged",
+            item_id=f"{record.session_id}.{name}",
             session_id=record.session_id,
             run_id=None,
             position=len(found.items),
@@ -189,14 +243,28 @@ class _Reading:
         if record is None:
             return None
         session_id = record.session_id
+        before = self.unreadable
         run_ids = [name for _, name in self._rows("run", "runs", "run_id", number)]
+        runs = [run for name in run_ids if (run := self.attempt(lambda name=name: self._tx.run(name)))]  # type: ignore[misc]
+        runs_whole = self.unreadable == before and len(runs) == len(run_ids)
         item_ids = [name for _, name in self._rows("item", "items", "item_id", number)]
         call_ids = [name for _, name in self._rows("entry", "outbox", "run_id || char(10) || call_id", number)]
         items = [item for name in item_ids if (item := self.attempt(lambda name=name: self._tx.item(name)))]  # type: ignore[misc]
+        requests = self.attempt(lambda: self._requests(number, session_id))
+        known = {request.request_id: request for request in requests or ()}
+        for run in runs:
+            identity = run.input.get("request")
+            if identity is not None and identity["id"] not in known:
+                known[identity["id"]] = RequestRecord(
+                    session_id=session_id, request_id=identity["id"], digest=identity["digest"], run_id=run.run_id
+                )
+        # A run of an earlier version does not say whether it had an id.
+        told_by_runs = runs_whole and all("request" in run.input for run in runs)
         return _Session(
             record,
-            self.attempt(lambda: self._requests(number, session_id)) or [],
-            [run for name in run_ids if (run := self.attempt(lambda name=name: self._tx.run(name)))],  # type: ignore[misc]
+            list(known.values()),
+            requests is not None or told_by_runs,
+            runs,
             sorted(items, key=lambda item: item.position),
             [
                 call
@@ -208,6 +276,7 @@ class _Reading:
                 for use, _ in self._rows("use", "image_uses", session=number)
                 if (image := self.attempt(lambda use=use: self._image(use)))  # type: ignore[misc]
             ],
+            self.attempt(lambda: self._facts(session_id)) or {},
         )
 
     def _image(self, use: int) -> _Image | None:
@@ -218,6 +287,11 @@ class _Reading:
         if row is not None and hashlib.sha256(row[4]).hexdigest() != row[3]:
             raise ValueError("the bytes of a picture are not what they were")
         return row and _Image(row[0], row[1], row[2], row[4])
+
+    def _facts(self, session_id: str) -> dict[str, Any]:
+        own = session_fact(session_id, "")
+        rows = self._db.execute("SELECT key, value FROM facts WHERE substr(key, 1, ?) = ?", (len(own), own))
+        return {key: from_json(value) for key, value in rows}
 
     def _requests(self, number: int, session_id: str) -> list[RequestRecord]:
         rows = self._db.execute("SELECT request_id, digest, run_id FROM requests WHERE session = ?", (number,))

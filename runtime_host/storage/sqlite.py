@@ -22,6 +22,7 @@ from runtime_host.storage.base import (
     RunRecord,
     SessionRecord,
     ToolCallRecord,
+    session_fact,
 )
 from runtime_host.storage.common import from_json, request_conflict, storable, to_json
 from runtime_host.storage.migrations import STEPS
@@ -80,6 +81,9 @@ class SqliteAgentTx(SqliteTx):
         self.db.executemany(
             "DELETE FROM images WHERE image = ?1 AND NOT EXISTS (SELECT 1 FROM image_uses WHERE image = ?1)", mine
         )
+        own = session_fact(session_id, "")
+        # "0" comes next after "/": all keys that begin so, by the index.
+        self.db.execute("DELETE FROM facts WHERE key >= ? AND key < ?", (own, f"{own[:-1]}0"))
         self.erase()
 
     # requests
@@ -166,7 +170,7 @@ class SqliteAgentTx(SqliteTx):
             ).lastrowid
         except sqlite3.IntegrityError as error:
             raise ValueError(f"item {record.item_id} is there already") from error
-        self._add_chunks(item, text)
+        self._add_chunks(item, HEAD_CHARS, text[HEAD_CHARS:])
 
     def append_text(self, item_id: str, at_chars: int, text: str) -> None:
         item, size_chars, state = self._item(item_id)
@@ -175,7 +179,7 @@ class SqliteAgentTx(SqliteTx):
         if at_chars != size_chars:
             raise ValueError(f"item {item_id} has {size_chars} characters, not {at_chars}")
         if text:
-            self._add_chunk(item, at_chars, storable(text))
+            self._add_chunks(item, at_chars, storable(text))
             self.db.execute("UPDATE items SET size_chars = ? WHERE item = ?", (at_chars + len(text), item))
 
     def finish_item(
@@ -192,7 +196,7 @@ class SqliteAgentTx(SqliteTx):
             self.db.execute(
                 "UPDATE items SET head = ?, size_chars = ? WHERE item = ?", (text[:HEAD_CHARS], len(text), item)
             )
-            self._add_chunks(item, text)
+            self._add_chunks(item, HEAD_CHARS, text[HEAD_CHARS:])
 
     def item(self, item_id: str) -> ItemRecord | None:
         row = self.db.execute(f"{_ITEMS} WHERE item_id = ?", (item_id,)).fetchone()
@@ -332,13 +336,13 @@ class SqliteAgentTx(SqliteTx):
             raise LookupError(f"no item {item_id}")
         return row
 
-    def _add_chunks(self, item: int | None, text: str) -> None:
-        """The part of a whole text that its head does not hold."""
-        for at_chars in range(HEAD_CHARS, len(text), CHUNK_CHARS):
-            self._add_chunk(item, at_chars, text[at_chars : at_chars + CHUNK_CHARS])
-
-    def _add_chunk(self, item: int | None, at_chars: int, text: str) -> None:
-        self.db.execute("INSERT INTO chunks (item, at_chars, text) VALUES (?, ?, ?)", (item, at_chars, text))
+    def _add_chunks(self, item: int | None, at_chars: int, text: str) -> None:
+        """More of a text, from a character on, in pieces of bounded size."""
+        for start in range(0, len(text), CHUNK_CHARS):
+            self.db.execute(
+                "INSERT INTO chunks (item, at_chars, text) VALUES (?, ?, ?)",
+                (item, at_chars + start, text[start : start + CHUNK_CHARS]),
+            )
 
     def _text(self, item: int, head: str, start: int, end: int) -> str:
         """Characters [start, end) of an item, reading only the chunks that hold them."""

@@ -60,6 +60,7 @@ PRAGMA fullfsync = ON;              -- macOS: fsync alone leaves the data in the
 PRAGMA checkpoint_fullfsync = ON;
 PRAGMA foreign_keys = ON;
 PRAGMA secure_delete = ON;
+PRAGMA cache_size = -512;           -- KiB; the kernel keeps the file's pages, here four times as many only cost memory
 PRAGMA temp_store = MEMORY;         -- content never spills into a temporary folder
 PRAGMA cell_size_check = ON;
 PRAGMA trusted_schema = OFF;
@@ -109,7 +110,10 @@ class _Job(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    job: _Job
+    """To whoever asked; what was asked is let go of before it is given."""
+
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
     value: Any
     error: BaseException | None
 
@@ -240,12 +244,20 @@ class SqliteFile(Generic[TxT]):
     def _serve(self, db: sqlite3.Connection, claim: Claim) -> None:
         more = True
         while more:
-            batch, more = self._next_batch()
-            if writes := [job for job in batch if job.writes]:
-                _deliver(self._guarded(db, writes, partial(self._run_writes, db, claim, writes)))
-            # After the commit they waited with: they see what was asked for before them, and only what is durable.
-            if reads := [job for job in batch if not job.writes]:
-                _deliver(self._guarded(db, reads, partial(self._run_reads, db, reads)))
+            # Nothing of a batch is held while the thread waits for the next one: what was asked for may hold much.
+            more = self._serve_batch(db, claim)
+
+    def _serve_batch(self, db: sqlite3.Connection, claim: Claim) -> bool:
+        batch, more = self._next_batch()
+        writes = [job for job in batch if job.writes]
+        reads = [job for job in batch if not job.writes]
+        batch.clear()
+        if writes:
+            _deliver(self._guarded(db, writes, partial(self._run_writes, db, claim)))
+        # After the commit they waited with: they see what was asked for before them, and only what is durable.
+        if reads:
+            _deliver(self._guarded(db, reads, partial(self._run_reads, db)))
+        return more
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
         """Whatever waits, at least one; False with the last. Blocks without a timeout: an idle store costs nothing."""
@@ -256,18 +268,27 @@ class SqliteFile(Generic[TxT]):
                 return batch, True
         return batch, False
 
-    def _guarded(self, db: sqlite3.Connection, jobs: list[_Job], run: Callable[[], list[_Answer]]) -> list[_Answer]:
-        """The answers of `run`, or the failure of this store for each job when it has failed before or does now."""
+    def _guarded(
+        self, db: sqlite3.Connection, jobs: list[_Job], run: Callable[[list[_Job]], list[_Answer]]
+    ) -> list[_Answer]:
+        """The answers of `run`, or the failure of this store for each job when it has failed before or does now.
+
+        The jobs are let go of: whoever is answered may count on being alone with what it asked for.
+        """
+        answers: list[_Answer] | None = None
         if self._failure is None:
             try:
-                return run()
+                answers = run(jobs)
             except Exception as error:
                 with contextlib.suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
                 self._failure = _explain(self._path, error)
                 if self._failure is not error:
                     self._failure.__cause__ = error
-        return [_Answer(job, None, _again(self._failure)) for job in jobs]
+        if self._failure is not None:
+            answers = [_Answer(job.loop, job.future, None, _again(self._failure)) for job in jobs]
+        jobs.clear()
+        return answers or []
 
     def _run_writes(self, db: sqlite3.Connection, claim: Claim, jobs: list[_Job]) -> list[_Answer]:
         answers: list[_Answer] = []
@@ -281,16 +302,16 @@ class SqliteFile(Generic[TxT]):
                 db.execute("ROLLBACK")
                 return answers
             erases = tx.erases
-            jobs = []
-        for job in jobs:
-            tx = self._tx(db)
-            db.execute("SAVEPOINT job")
-            answer = self._attempt(job, tx)
-            if answer.error is not None:
-                db.execute("ROLLBACK TO job")
-            db.execute("RELEASE job")
-            erases |= tx.erases and answer.error is None
-            answers.append(answer)
+        else:
+            for job in jobs:
+                tx = self._tx(db)
+                db.execute("SAVEPOINT job")
+                answer = self._attempt(job, tx)
+                if answer.error is not None:
+                    db.execute("ROLLBACK TO job")
+                db.execute("RELEASE job")
+                erases |= tx.erases and answer.error is None
+                answers.append(answer)
         claim.verify()
         if _generation(db) != self._generation:
             raise _claim_lost(self._path)
@@ -307,39 +328,39 @@ class SqliteFile(Generic[TxT]):
 
     def _attempt(self, job: _Job, tx: TxT) -> _Answer:
         try:
-            return _Answer(job, job.fn(tx), None)
+            return _Answer(job.loop, job.future, job.fn(tx), None)
         except sqlite3.Error as error:
             code = _primary_code(error)
             if code in _FATAL and (job.writes or code != sqlite3.SQLITE_READONLY):
                 raise
             refusal = StorageError(f"“{self._path.name}” refused an operation: {error}.", code="STORAGE_OPERATION")
             refusal.__cause__ = error
-            return _Answer(job, None, refusal)
+            return _Answer(job.loop, job.future, None, refusal)
         except StopIteration as error:  # the one exception a future cannot carry
-            return _Answer(job, None, RuntimeError(f"{job.fn!r} raised {error!r}"))
+            return _Answer(job.loop, job.future, None, RuntimeError(f"{job.fn!r} raised {error!r}"))
         except BaseException as error:
-            return _Answer(job, None, error)
+            return _Answer(job.loop, job.future, None, error)
 
 
 def _deliver(answers: list[_Answer]) -> None:
     """Hand each answer to the loop that waits for it, waking every loop once."""
     if len(answers) == 1:
         with contextlib.suppress(RuntimeError):
-            answers[0].job.loop.call_soon_threadsafe(_settle, answers)
+            answers[0].loop.call_soon_threadsafe(_settle, answers)
         return
-    for loop in {answer.job.loop for answer in answers}:
+    for loop in {answer.loop for answer in answers}:
         with contextlib.suppress(RuntimeError):  # a closed loop: nobody waits there any more
-            loop.call_soon_threadsafe(_settle, [answer for answer in answers if answer.job.loop is loop])
+            loop.call_soon_threadsafe(_settle, [answer for answer in answers if answer.loop is loop])
 
 
 def _settle(answers: list[_Answer]) -> None:
-    for job, value, error in answers:
-        if job.future.done():  # its caller was cancelled
+    for _, future, value, error in answers:
+        if future.done():  # its caller was cancelled
             continue
         if error is None:
-            job.future.set_result(value)
+            future.set_result(value)
         else:
-            job.future.set_exception(error)
+            future.set_exception(error)
 
 
 # ---- the file ----

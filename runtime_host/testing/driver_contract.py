@@ -18,7 +18,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -32,7 +32,7 @@ from runtime_host.drivers.base import (
     TranscriptMessage,
     Turn,
 )
-from runtime_host.errors import AgentSessionRecoveryError
+from runtime_host.errors import AgentCapabilityUnsupportedError, AgentSessionRecoveryError
 from runtime_host.events import DriverEvent, EventType
 from runtime_host.results import DriverResult
 from runtime_host.run import Run, Windows
@@ -40,6 +40,7 @@ from runtime_host.runtime import AgentRuntime, Connectors, LocalBackend
 from runtime_host.session import Session
 from runtime_host.storage.base import AgentStore
 from runtime_host.storage.memory import MemoryAgentStore
+from runtime_host.tools.base import HOST_TOOLS, HostTool, ResolutionContext, ResolvedTools, ToolResolver
 
 T = TypeVar("T")
 
@@ -112,7 +113,9 @@ class Outcome(NamedTuple):
 
 
 class AgentDriverContract:
-    """Subclass as `Test…`, with a fixture `bench`."""
+    """Subclass as `Test…`, with a fixture `bench`. For a harness that calls host tools there is `HostToolsContract`."""
+
+    host_tools: ClassVar[bool] = False
 
     # ---- looking and opening ----
 
@@ -339,6 +342,15 @@ class AgentDriverContract:
             bench.behave("answers")
             assert (await (await session.run("Again")).result()).status == "completed"
 
+    async def test_in_the_runtime_host_tools_are_carried_by_their_contract_or_refused(self, bench: DriverBench) -> None:
+        definition = bench.definition.model_copy(update={"tools": ("look",)})
+        async with _runtime(bench, resolve_tools=_one_tool) as runtime:
+            try:
+                await runtime.create_agent(definition).open_session(bench.options)
+            except AgentCapabilityUnsupportedError:
+                return
+        assert self.host_tools, f"a driver that says {HOST_TOOLS} has to keep HostToolsContract"
+
     async def test_in_the_runtime_a_failure_is_told_and_the_session_goes_on(self, bench: DriverBench) -> None:
         bench.behave("fails")
         async with _in_runtime(bench) as session:
@@ -501,6 +513,17 @@ async def _stopped(
 
 @contextlib.asynccontextmanager
 async def _in_runtime(bench: DriverBench) -> AsyncIterator[Session]:
+    async with _runtime(bench) as runtime:
+        yield await runtime.create_agent(bench.definition).open_session(bench.options)
+
+
+async def _one_tool(names: tuple[str, ...], _: ResolutionContext) -> ResolvedTools:
+    tools = tuple(HostTool(name, "Looks.", {"type": "object"}, lambda *_: None) for name in names)
+    return ResolvedTools(tools=tools, fingerprint="1")
+
+
+@contextlib.asynccontextmanager
+async def _runtime(bench: DriverBench, resolve_tools: ToolResolver | None = None) -> AsyncIterator[AgentRuntime]:
     store = MemoryAgentStore()
 
     async def storage(_: str) -> AgentStore:
@@ -511,10 +534,11 @@ async def _in_runtime(bench: DriverBench) -> AsyncIterator[Session]:
         storage=storage,
         connectors=bench.connectors,
         windows=Windows(cleanup_s=bench.patience_s),
+        resolve_tools=resolve_tools,
     )
     try:
         async with AgentRuntime(backend) as runtime, asyncio.timeout(bench.patience_s * 8):
-            yield await runtime.create_agent(bench.definition).open_session(bench.options)
+            yield runtime
     finally:
         await bench.aclose()
 

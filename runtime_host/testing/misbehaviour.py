@@ -1,14 +1,14 @@
 """Every way a harness can let the runtime down, as a scripted bench: one name each.
 
 Owns the scripts of a good harness and of each bad one. Must not know what the runtime makes of them.
-Invariant: for each name there is a case of `AgentDriverContract` that fails with it and with no name;
-`FAILS` says which.
+Invariant: for each name there is a case of `HostToolsContract`, which has those of `AgentDriverContract` in it, that
+fails with it; `FAILS` says which.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 from runtime_host.definitions import AgentDefinition, ExecutionBinding, SessionOptions, TrustedContext
 from runtime_host.errors import AgentSessionRecoveryError
@@ -17,7 +17,20 @@ from runtime_host.policy import CHAT
 from runtime_host.results import DriverResult, RunError
 from runtime_host.runtime import Connectors
 from runtime_host.testing.driver_contract import FarBehaviour
-from runtime_host.testing.scripted import Fail, Flood, Hold, Script, ScriptedDriver, Step, Wait, reply
+from runtime_host.testing.host_tools_contract import TOOL, Told, ToolBehaviour
+from runtime_host.testing.scripted import (
+    Call,
+    Fail,
+    Flood,
+    Hold,
+    Script,
+    ScriptedDriver,
+    Step,
+    ToolMisbehaviour,
+    Wait,
+    reply,
+)
+from runtime_host.tools.base import ToolRequest
 
 Misbehaviour = Literal[
     "late-start",
@@ -55,7 +68,7 @@ Misbehaviour = Literal[
     "crash-in-cancel",
 ]
 
-FAILS: Final[dict[Misbehaviour, str]] = {
+FAILS: Final[dict[Misbehaviour | ToolMisbehaviour, str]] = {
     "late-start": "test_a_start_answers_in_time",
     "deaf-start": "test_a_start_that_is_given_up_ends",
     "sends-twice": "test_an_input_is_sent_once",
@@ -89,6 +102,14 @@ FAILS: Final[dict[Misbehaviour, str]] = {
     "crash-between-events": "test_no_error_of_the_far_side_crosses",
     "crash-before-the-result": "test_no_error_of_the_far_side_crosses",
     "crash-in-cancel": "test_a_cancel_answers_in_time",
+    "asks-once": "test_the_same_tool_twice_is_two_calls",
+    "repeats-as-new": "test_a_repeated_call_is_executed_once",
+    "tells-before-kept": "test_nothing_is_told_before_it_is_kept",
+    "tells-what-failed": "test_what_cannot_be_kept_is_told_to_nobody",
+    "hides-a-denial": "test_what_is_denied_is_not_executed_and_told_as_that",
+    "tells-under-another-id": "test_a_result_kept_before_a_restart_is_told_once_under_its_id",
+    "tells-twice": "test_a_result_kept_before_a_restart_is_told_once_under_its_id",
+    "executes-again": "test_a_run_that_goes_on_executes_nothing_again",
 }
 """The case of the contract that each misbehaviour fails."""
 
@@ -112,7 +133,7 @@ class ScriptedBench:
         patience_s: how long the contract waits for an answer.
     """
 
-    def __init__(self, misbehaviour: Misbehaviour | None = None, *, patience_s: float = 5.0) -> None:
+    def __init__(self, misbehaviour: Misbehaviour | ToolMisbehaviour | None = None, *, patience_s: float = 5.0) -> None:
         self.misbehaviour = misbehaviour
         self.patience_s = patience_s
         self.secret = SECRET
@@ -125,6 +146,7 @@ class ScriptedBench:
         )
         self.drivers: list[ScriptedDriver] = []
         self._how: FarBehaviour = "answers"
+        self._calls: ToolBehaviour | None = None
 
     def driver(self) -> ScriptedDriver:
         driver = ScriptedDriver(lambda _: self.script())
@@ -133,7 +155,14 @@ class ScriptedBench:
         return driver
 
     def behave(self, how: FarBehaviour) -> None:
-        self._how = how
+        self._how, self._calls = how, None
+
+    def call(self, how: ToolBehaviour) -> None:
+        self._calls = how
+
+    def told(self) -> list[Told]:
+        told = [delivery for driver in self.drivers for delivery in driver.told]
+        return [Told(each.call_id, each.error if each.error is not None else str(each.payload)) for each in told]
 
     def sent(self) -> int:
         return sum(len(driver.sent) for driver in self.drivers)
@@ -147,6 +176,8 @@ class ScriptedBench:
 
     def script(self) -> Script:
         """What the next run does."""
+        if self._calls is not None:
+            return Script((*CALLS[self._calls], *reply("That is it.", pieces=2)))
         good = good_script(self._how)
         spoil = _SPOILED.get(self.misbehaviour or "")
         return good if spoil is None else spoil(good, self._how)
@@ -173,7 +204,7 @@ def good_script(how: FarBehaviour) -> Script:
             return Script((Flood(FLOOD_PIECES),))
 
 
-def _spoil_driver(driver: ScriptedDriver, misbehaviour: Misbehaviour | None) -> None:
+def _spoil_driver(driver: ScriptedDriver, misbehaviour: Misbehaviour | ToolMisbehaviour | None) -> None:
     match misbehaviour:
         case "hanging-close":
             driver.close_hangs = True
@@ -189,6 +220,8 @@ def _spoil_driver(driver: ScriptedDriver, misbehaviour: Misbehaviour | None) -> 
             driver.inspection_sends = True
         case "sessions-share-their-end":
             driver.close_ends_all = True
+        case _ if misbehaviour in get_args(ToolMisbehaviour):
+            driver.tools_badly = cast(ToolMisbehaviour, misbehaviour)
         case _:
             pass
 
@@ -205,6 +238,12 @@ def _stepwise(change: Callable[[tuple[Step, ...]], tuple[Step, ...]]) -> Callabl
 
 _ALWAYS: Final[tuple[FarBehaviour, ...]] = get_args(FarBehaviour)
 _COMPLETED = DriverResult(status="completed", output_text="Done.")
+_ONE, _OTHER = (ToolRequest(call_id, TOOL, '{"city": "Paris"}') for call_id in ("call_a", "call_b"))
+CALLS: Final[dict[ToolBehaviour, tuple[Call, ...]]] = {
+    "calls-once": (Call((_ONE,)),),
+    "calls-twice": (Call((_ONE,)), Call((_OTHER,))),
+    "repeats-a-call": (Call((_ONE,)), Call((_ONE,))),
+}
 _FOREIGN = DriverEvent("run.finished", {"status": "completed"})
 _NO_JSON = DriverEvent("diagnostic", {"code": "X", "message": "x", "at": float("nan")})
 _ERROR = VendorError("connection reset by peer")

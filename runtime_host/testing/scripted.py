@@ -67,6 +67,20 @@ class Call:
     requests: tuple[ToolRequest, ...]
 
 
+ToolMisbehaviour = Literal[
+    "asks-once",
+    "repeats-as-new",
+    "tells-before-kept",
+    "tells-what-failed",
+    "hides-a-denial",
+    "tells-under-another-id",
+    "tells-twice",
+    "executes-again",
+]
+"""What a harness can do badly with host tools: take two calls of one tool for one; give a repeated call another id;
+tell a result before it may; tell something where there is no result; tell that a denied call went well; tell what is
+left from before a restart under another id, or everything twice; have that executed again."""
+
 Step: TypeAlias = DriverEvent | Wait | Hold | Fail | Flood | Do | Call
 
 
@@ -121,6 +135,8 @@ class ScriptedDriver:
         close_ends_all: closing one session ends the runs of all.
         state_extra: what a session's state says besides.
         inspection_sends: a look at a binding reaches the far side.
+        tools_badly: what it does badly with host tools.
+        configuration_revision: what it says it is configured as.
         on_send: called with each turn as its input is sent.
         on_told: called with a turn and what its native side is told of a call.
         turns, openings, cancels, closes, inspections: what it was given so far.
@@ -154,6 +170,8 @@ class ScriptedDriver:
     close_ends_all: bool = False
     state_extra: dict[str, Any] = field(default_factory=dict)
     inspection_sends: bool = False
+    tools_badly: ToolMisbehaviour | None = None
+    configuration_revision: str | None = None
     on_send: Callable[[Turn], object] | None = None
     on_told: Callable[[Turn, ToolDelivery], object] | None = None
     turns: list[Turn] = field(default_factory=list)
@@ -170,7 +188,11 @@ class ScriptedDriver:
         self.inspections += 1
         if self.inspection_sends:
             self.sent.append("inspection")
-        return DriverInspection(driver_id=self.driver_id, capabilities=self.capabilities)
+        return DriverInspection(
+            driver_id=self.driver_id,
+            capabilities=self.capabilities,
+            configuration_revision=self.configuration_revision,
+        )
 
     async def open(self, opening: SessionOpening) -> DriverSession:
         if self.open_fails is not None:
@@ -250,6 +272,7 @@ class _ScriptedRun:
         self._turn = turn
         self.stop = asyncio.Event()
         self._said: DriverEvent | None = None
+        self._seen: set[str] = set()
         self._asked = 0
         self.over = False
 
@@ -322,14 +345,44 @@ class _ScriptedRun:
         return published
 
     async def _deliver(self, tools: ToolChannel, requests: tuple[ToolRequest, ...], *said: Any) -> None:
+        badly = self._driver.tools_badly
+        if self._renames(tools, requests):
+            requests = tuple(request._replace(call_id=f"{request.call_id}-again") for request in requests)
         ids = tuple(request.call_id for request in requests)
-        deliveries = await tools.execute(requests, *said)
+        if badly == "asks-once" and self._seen:
+            self._tell(self._driver.told[0])
+            return
+        self._seen.update(ids)
+        try:
+            deliveries = await tools.execute(requests, *said)
+        except Exception:
+            if badly == "tells-what-failed":
+                self._tell(ToolDelivery(ids[0], requests[0].name, "{}", True, "It went well.", None))
+            raise
+        if badly == "tells-before-kept":
+            self._tell(*deliveries)
         await tools.delivering(ids)
+        if badly == "hides-a-denial":
+            deliveries = tuple(each._replace(success=True, payload="It went well.", error=None) for each in deliveries)
+        if badly == "tells-under-another-id" and tools.earlier:
+            deliveries = tuple(each._replace(call_id=f"{each.call_id}-other") for each in deliveries)
+        self._tell(
+            *(() if badly == "tells-before-kept" else deliveries), *(deliveries if badly == "tells-twice" else ())
+        )
+        tools.delivered(ids)
+
+    def _renames(self, tools: ToolChannel, requests: tuple[ToolRequest, ...]) -> bool:
+        """Whether it asks for calls under other ids than theirs."""
+        badly = self._driver.tools_badly
+        return (badly == "executes-again" and bool(tools.earlier)) or (
+            badly == "repeats-as-new" and any(request.call_id in self._seen for request in requests)
+        )
+
+    def _tell(self, *deliveries: ToolDelivery) -> None:
         for delivery in deliveries:
             self._driver.told.append(delivery)
             if self._driver.on_told is not None:
                 self._driver.on_told(self._turn, delivery)
-        tools.delivered(ids)
 
     async def _do(self, step: Wait | Hold | Fail | Do) -> None:
         match step:

@@ -34,6 +34,7 @@ from runtime_host.storage.base import (
     RunRecord,
     SessionRecord,
     ToolCallRecord,
+    session_fact,
 )
 from runtime_host.storage.memory import MemoryAgentStore
 
@@ -286,7 +287,11 @@ class AgentStoreContract:
         assert await store.read(lambda tx: tx.session("t")) == session("t", options={"deep": {"list": [1]}})
 
     async def test_deleting_a_session_takes_all_of_it_and_nothing_else(self, store: AgentStore) -> None:
-        await store.transact(_fill)
+        def note(tx: AgentTx) -> None:
+            for session_id in ("s", "s2", "t"):
+                tx.put_fact(session_fact(session_id, "note"), session_id)
+
+        await store.transact(steps(_fill, note))
 
         def delete(tx: AgentTx) -> None:
             tx.delete_session("s")
@@ -303,10 +308,11 @@ class AgentStoreContract:
                 tx.item("s-0"),
                 tx.items("s", 0, 9, 9),
             )
-            return gone, tx.count_requests("s"), tx.request("s", "q"), tx.count_items("t"), len(tx.open_runs())
+            facts = [tx.fact(session_fact(session_id, "note")) for session_id in ("s", "s2", "t")]
+            return gone, tx.count_requests("s"), tx.request("s", "q"), tx.count_items("t"), len(tx.open_runs()), facts
 
         gone: Any = (None, [], None, 0, None, [])
-        assert await store.read(look) == (gone, 0, None, 1, 1)
+        assert await store.read(look) == (gone, 0, None, 1, 1, [None, "s2", "t"])
         await store.transact(steps(lambda tx: tx.put_session(session()), lambda tx: tx.add_item(item())))
         assert await store.read(lambda tx: tx.count_items("s")) == 1
 
@@ -535,6 +541,24 @@ class AgentStoreContract:
         assert await store.read(lambda tx: (tx.tool_call("r", "b"), tx.tool_call("r", "none"))) == (known, None)
         await store.transact(lambda tx: tx.delete_session("s"))
         assert await store.read(lambda tx: (tx.tool_calls("r"), tx.unresolved_tool_calls("s"))) == ([], [])
+
+    async def test_an_id_that_utf8_cannot_hold_is_refused_and_undoes_its_transaction(self, store: AgentStore) -> None:
+        half = "\ud800"
+        await store.transact(lambda tx: tx.put_run(run()))
+        before = await store.read(_everything)
+        request = RequestRecord(session_id="s", request_id=half, digest="d", run_id="r")
+        writes: tuple[Callable[[AgentTx], None], ...] = (
+            lambda tx: tx.put_session(session(half)),
+            lambda tx: tx.put_request(request),
+            lambda tx: tx.put_run(run(half)),
+            lambda tx: tx.add_item(msgspec.structs.replace(item(), item_id=half)),
+            lambda tx: tx.put_tool_call(tool_call(half)),
+            lambda tx: tx.put_fact(half, 1),
+        )
+        for write in writes:
+            with pytest.raises(UnicodeEncodeError):
+                await store.transact(steps(lambda tx: tx.put_fact("k", 1), write))
+        assert await store.read(_everything) == before
 
     # ---- facts ----
 

@@ -81,6 +81,51 @@ class ToolReceipt(Frozen):
     report: ToolReport
 
 
+class ReconcileBounds(NamedTuple):
+    """How far one look at the sources of interrupted calls goes before it stops. The next one goes on from there.
+
+    Attributes:
+        calls: asked about at most.
+        each_s: waited for one answer.
+        all_s: for all of them together.
+    """
+
+    calls: int = 256
+    each_s: float = 30.0
+    all_s: float = 60.0
+
+
+USUAL_BOUNDS: Final = ReconcileBounds()
+
+
+class Reconciliation(Frozen):
+    """How far the last look at the sources of interrupted calls went.
+
+    Attributes:
+        unresolved: calls that were to be found out.
+        looked_at: of these, the ones whose source was asked.
+        found: of these, the ones it is now known of.
+        stopped_by: the bound at which it stopped before the last one; None when it looked at all.
+    """
+
+    called: ClassVar[str] = "reconciliation"
+
+    unresolved: int
+    looked_at: int
+    found: int
+    stopped_by: Literal["calls", "time"] | None = None
+
+    def in_words(self) -> str:
+        """How far it looked, when that was not to the end; "" when it was."""
+        if self.stopped_by is None:
+            return ""
+        bound = "as many as one look may take" if self.stopped_by == "calls" else "as long as one look may take"
+        return (
+            f"It was looked into {self.looked_at} of {self.unresolved} interrupted calls, which is {bound}; "
+            "looking again goes on from there."
+        )
+
+
 class ToolFailedError(Exception):
     """Raised by a tool: it failed, and these are the words for the model. The run goes on."""
 

@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 from runtime_host import outbox
 from runtime_host.canonical import NotJsonError, clean_text, freeze
@@ -21,10 +21,13 @@ from runtime_host.errors import AgentUnresolvedEffectError, StorageError
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.storage.base import AgentStore, AgentTx, ToolCallRecord, ToolOutcome
 from runtime_host.tools.base import (
+    USUAL_BOUNDS,
     EarlierCall,
     HostTool,
     OnRetainedObservation,
     Permission,
+    ReconcileBounds,
+    Reconciliation,
     RetainedObservation,
     RunCompletion,
     ToolCall,
@@ -48,7 +51,6 @@ _Key = tuple[str, str]
 
 MAX_TOLD_BYTES: Final = 256 * 1024
 """What a model is told of one call at most."""
-RECONCILE_S: Final = 30.0
 HOOK_S: Final = 10.0
 
 STILL_UNRESOLVED: Final = (
@@ -92,6 +94,7 @@ class SessionTools:
         on_retained: told of reports that could not be kept or may not be told.
         window_s: how long a run that is stopped is waited for. For half of it a tool may go on to its
             end; then it is cut.
+        bounds: how far one look at the sources of interrupted calls goes.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class SessionTools:
         redactor: Redactor,
         on_retained: OnRetainedObservation | None = None,
         window_s: float = 2.0,
+        bounds: ReconcileBounds = USUAL_BOUNDS,
     ) -> None:
         self.session_id = session_id
         self.bound = bound
@@ -113,6 +117,9 @@ class SessionTools:
         self._on_retained = on_retained
         self._grace_s = window_s / 2
         self._end_s = window_s / 4
+        self._bounds = bounds
+        self._asked: dict[_Key, int] = {}
+        self.reconciliation: Reconciliation | None = None
         self._retained: dict[_Key, _Retained] = {}
         self._running: dict[_Key, _Execution] = {}
         self._unresolved: dict[_Key, ToolCallRecord] = {}
@@ -167,21 +174,39 @@ class SessionTools:
     async def reconcile(self) -> tuple[ToolCallRecord, ...]:
         """Find out what came of interrupted calls, from what is retained here or from the source; execute nothing.
 
+        Stops at its bounds, and `reconciliation` then says how far it looked; those it did not come to are the
+        first the next time.
+
         Returns:
             the calls of which it is still not known.
 
         Raises:
             StorageError: what was found out could not be kept.
         """
-        for record in await self.store.read(lambda tx: tx.unresolved_tool_calls(self.session_id)):
+        records = await self.store.read(lambda tx: tx.unresolved_tool_calls(self.session_id))
+        records = [record for record in records if (record.run_id, record.call_id) not in self._running]
+        records.sort(key=lambda record: self._asked.get((record.run_id, record.call_id), 0))
+        ends_at = time.monotonic() + self._bounds.all_s
+        looked_at = found = 0
+        stopped_by: Literal["calls", "time"] | None = None
+        for record in records:
+            left_s = ends_at - time.monotonic()
+            if looked_at == self._bounds.calls or left_s <= 0:
+                stopped_by = "calls" if looked_at == self._bounds.calls else "time"
+                break
+            looked_at += 1
             key = record.run_id, record.call_id
-            if key in self._running:
-                continue
-            told = await self._proof(record)
+            self._asked[key] = self._asked.get(key, 0) + 1
+            told = await self._proof(record, min(left_s, self._bounds.each_s))
             if told is not None:
                 await self.store.transact(_acknowledging(record.run_id, record.call_id, told))
+                found += 1
                 self._retained.pop(key, None)
                 self._unresolved.pop(key, None)
+                self._asked.pop(key, None)
+        self.reconciliation = Reconciliation(
+            unresolved=len(records), looked_at=looked_at, found=found, stopped_by=stopped_by
+        )
         left = await self.store.read(lambda tx: tx.unresolved_tool_calls(self.session_id))
         self._unresolved = {
             (record.run_id, record.call_id): record
@@ -198,7 +223,7 @@ class SessionTools:
             AgentUnresolvedEffectError: something is.
         """
         for record in self._unresolved.values():
-            raise unresolved_error(record)
+            raise unresolved_error(record, self.reconciliation)
 
     # --------------------------------------------------------------------------------------- one call
 
@@ -399,13 +424,13 @@ class SessionTools:
             return f"The result has {size_bytes} bytes, which is more than can be told ({MAX_TOLD_BYTES})."
         return payload
 
-    async def _proof(self, record: ToolCallRecord) -> outbox.Told | None:
+    async def _proof(self, record: ToolCallRecord, timeout_s: float) -> outbox.Told | None:
         """What came of an interrupted call, when that can be shown."""
         call = ToolCall(self.session_id, record.run_id, record.call_id, record.tool, _known_arguments(record))
         retained = self._retained.get((record.run_id, record.call_id))
         reconcile = self.bound.resolved.reconcile
         try:
-            async with asyncio.timeout(RECONCILE_S):
+            async with asyncio.timeout(timeout_s):
                 if retained is not None:
                     if retained.projected:
                         report = retained.report
@@ -479,7 +504,10 @@ class RunChannel:
     ) -> tuple[ToolDelivery, ...]:
         run_id = self._run_id
         known = {record.call_id: record for record in await self._tools.store.read(lambda tx: tx.tool_calls(run_id))}
-        asked = [_Asked(request, *self._read(request)) for request in requests]
+        # Off the loop: what a schema makes of arguments may take a second.
+        asked = await in_own_thread(
+            lambda: [_Asked(request, *self._read(request)) for request in requests], "check arguments"
+        )
         fresh = [self._record(each) for each in asked if each.request.call_id not in known]
         self._repeated.clear()
         deliveries: list[ToolDelivery] = []
@@ -591,11 +619,17 @@ class _Asked(NamedTuple):
     refusal: str | None
 
 
-def unresolved_error(record: ToolCallRecord) -> AgentUnresolvedEffectError:
-    """The refusal that an unresolved call is the reason of."""
+def unresolved_error(
+    record: ToolCallRecord, reconciliation: Reconciliation | None = None
+) -> AgentUnresolvedEffectError:
+    """The refusal that an unresolved call is the reason of. `reconciliation`: how far it was looked into."""
+    details: dict[str, Any] = {"tool": record.tool, "call_id": record.call_id, "run_id": record.run_id}
+    how_far = ""
+    if reconciliation is not None:
+        details["reconciliation"] = reconciliation.model_dump(mode="json")
+        how_far = reconciliation.in_words()
     return AgentUnresolvedEffectError(
-        STILL_UNRESOLVED.format(tool=record.tool),
-        details={"tool": record.tool, "call_id": record.call_id, "run_id": record.run_id},
+        " ".join(filter(None, (STILL_UNRESOLVED.format(tool=record.tool), how_far))), details=details
     )
 
 

@@ -7,7 +7,7 @@ an object at the root of their schema; what a session was opened with is what it
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from runtime_host.canonical import NotJsonError, digest, freeze
 from runtime_host.definitions import AgentDefinition, TrustedContext
@@ -15,11 +15,15 @@ from runtime_host.errors import (
     AgentConfigurationChangedError,
     AgentDriverConfigurationError,
     AgentRuntimeError,
+    AgentStructuredOutputError,
 )
+from runtime_host.structured import checker
 from runtime_host.tools.base import HostTool, ResolutionContext, ResolvedTools, ToolOffer, ToolResolver
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 """What every provider takes as the name of a function."""
+CHECK_STEPS: Final = 50_000
+"""Rules applied to the arguments of one call: about a second of work."""
 
 
 class BoundTools(NamedTuple):
@@ -92,19 +96,10 @@ def bind(names: tuple[str, ...], resolved: ResolvedTools) -> BoundTools:
         ToolOffer(name, by_name[name].description, freeze(by_name[name].parameters, f"{name}.parameters"))
         for name in names
     )
-    # Not at the top: most agents have no tools.
-    from jsonschema import Draft202012Validator
-    from referencing import Registry
-
-    # With a registry of its own nothing is fetched, whatever a schema refers to.
-    validators = {offer.name: Draft202012Validator(_plain(offer.parameters), registry=Registry()) for offer in offers}
+    checks = {offer.name: _check_of(offer, names) for offer in offers}
 
     def complaint(name: str, arguments: Any) -> str | None:
-        problem = next(validators[name].iter_errors(arguments), None)
-        if problem is None:
-            return None
-        place = ".".join(str(step) for step in problem.absolute_path) or "the arguments"
-        return f"{place} did not fit the schema ({problem.validator})"
+        return checks[name](arguments)
 
     return BoundTools(
         resolved, by_name, offers, {offer.name: digest([*offer[:2], offer.parameters]) for offer in offers}, complaint
@@ -147,14 +142,14 @@ def _checked(tool: Any, names: tuple[str, ...]) -> HostTool:
         _refuse(f"The schema of the tool {tool.name} is no JSON: {error}.", names)
     if not isinstance(schema, dict) or schema.get("type") != "object":
         _refuse(f"The schema of the tool {tool.name} must be an object at its root.", names)
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError:
-        _refuse(f"The schema of the tool {tool.name} is no JSON schema.", names)
     return tool
+
+
+def _check_of(offer: ToolOffer, names: tuple[str, ...]) -> Callable[[Any], str | None]:
+    try:
+        return checker(offer.parameters, steps=CHECK_STEPS)
+    except AgentStructuredOutputError as error:
+        _refuse(f"The schema of the tool {offer.name} is no JSON schema that can be checked: {error.message}", names)
 
 
 def _plain(value: Any) -> Any:

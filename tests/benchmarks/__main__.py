@@ -17,7 +17,7 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "wire": wire.run,
 }
 
-PLANTED = {"slow": {"start", "stream"}, "timer": {"idle"}}
+PLANTED = {"slow": {"start", "stream", "storage", "journal", "wire"}, "timer": {"idle"}}
 """Which benchmarks must find which planted fault."""
 
 

@@ -2,7 +2,9 @@
 
 The commit's base writes the same rows into the same tables by a plain connection (WAL, FULL), in turn with
 ours, into two files: that is the A/A run. Once from a worker thread, as any program does whose loop goes on
-meanwhile, and once in a row without one. What is to be fast by itself is looked at twice a round, in turn.
+meanwhile, and once in a row without one. What a caller waits for beside a bare commit that stops its loop is
+told and decides nothing: two threads are woken for ours, which takes the same time whatever the disk takes.
+What is to be fast by itself is looked at twice a round, in turn.
 """
 
 import asyncio
@@ -70,11 +72,13 @@ class Bare:
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         for order in ("journal_mode = WAL", "synchronous = FULL", "locking_mode = EXCLUSIVE", "foreign_keys = ON"):
             self._db.execute(f"PRAGMA {order}").fetchall()
+        self._made = 0
 
-    def commit(self, position: int) -> None:
+    def commit(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
-        SqliteAgentTx(self._db).add_item(item(position))
+        SqliteAgentTx(self._db).add_item(item(self._made))
         self._db.execute("COMMIT")
+        self._made += 1
 
     def close(self) -> None:
         self._db.close()
@@ -100,12 +104,13 @@ async def commits(folder: Path, rounds: int, slow_s: float) -> tuple[list[Gate],
     store = await open_store(folder / "ours")
     bare, again = Bare(folder / "first"), Bare(folder / "second")
     alone = Series()
+    stopped = Series()
     waited = Series()
     try:
         await store.transact(lambda tx: tx.put_session(session()))
         with ThreadPoolExecutor(1) as thread:
             for number in range(rounds):
-                await alone_round(store, (bare, again), thread, number * 2 * COMMITS, slow_s, alone)
+                await alone_round(store, (bare, again), thread, number * 2 * COMMITS, slow_s, alone, stopped)
                 await waited_round(store, (bare, again), number * 2 * COMMITS + COMMITS, slow_s, waited)
     finally:
         # Opened in that thread or this one: nothing of it is in use any more.
@@ -116,7 +121,8 @@ async def commits(folder: Path, rounds: int, slow_s: float) -> tuple[list[Gate],
         alone.gate("commit waited for, against a bare one in a thread"),
         waited.gate("commits with two under way, against bare ones in a row"),
     ]
-    return gates, f"alone: {alone.text()}; two under way: {waited.text()}"
+    told = f"alone: {alone.text()}; two under way: {waited.text()}; alone beside a bare one that stops the loop: "
+    return gates, f"{told}{stopped.text()}, {paired_ratio(stopped.ours, stopped.base()):.2f} ×"
 
 
 @dataclass
@@ -144,18 +150,27 @@ async def alone_round(
     position: int,
     slow_s: float,
     into: Series,
+    stopped: Series,
 ) -> None:
-    """One commit after the other, each waited for by the loop, in turn with the base's."""
+    """One commit after the other, each waited for by the loop, in turn with the base's in a thread and in the loop."""
     loop = asyncio.get_running_loop()
-    taken: tuple[list[float], list[float], list[float]] = ([], [], [])
+    ours: list[float] = []
+    threaded: tuple[list[float], list[float]] = ([], [])
+    inline: tuple[list[float], list[float]] = ([], [])
     for number in range(position, position + COMMITS):
-        taken[0].append(await commit_once(store, number, slow_s))
-        for times, base in zip(taken[1:], bare, strict=True):
+        ours.append(await commit_once(store, number, slow_s))
+        for times, base in zip(threaded, bare, strict=True):
             started = time.perf_counter()
-            await loop.run_in_executor(thread, base.commit, number)
+            await loop.run_in_executor(thread, base.commit)
             times.append(time.perf_counter() - started)
-    for medians, these in zip((into.ours, into.first, into.second), taken, strict=True):
-        medians.append(statistics.median(these))
+        for times, base in zip(inline, bare, strict=True):
+            started = time.perf_counter()
+            base.commit()
+            times.append(time.perf_counter() - started)
+    for series, (first, second) in ((into, threaded), (stopped, inline)):
+        series.ours.append(statistics.median(ours))
+        series.first.append(statistics.median(first))
+        series.second.append(statistics.median(second))
 
 
 async def waited_round(store: AgentStore, bare: tuple[Bare, Bare], position: int, slow_s: float, into: Series) -> None:
@@ -170,8 +185,8 @@ async def waited_round(store: AgentStore, bare: tuple[Bare, Bare], position: int
     into.ours.append((time.perf_counter() - started) / COMMITS)
     for medians, base in zip((into.first, into.second), bare, strict=True):
         started = time.perf_counter()
-        for number in range(position, position + COMMITS):
-            base.commit(number)
+        for _ in range(COMMITS):
+            base.commit()
         medians.append((time.perf_counter() - started) / COMMITS)
 
 

@@ -26,8 +26,16 @@ PHASES: Final[dict[str, RunPhase]] = {
 Json = dict[str, Any]
 
 
+class NotCarriedError(Exception):
+    """A kind of write for which our store has no record."""
+
+
 class DurableSessions:
-    """A `pi_durable` storage without documents."""
+    """A `pi_durable` storage without documents.
+
+    Documents could be kept as facts, with versions, bases and deltas worked out here: then the suite would judge this
+    file and not our store, which has no such records and needs none.
+    """
 
     def __init__(self, store: AgentStore) -> None:
         self._store = store
@@ -156,6 +164,8 @@ def _commit(tx: AgentTx, writes: list[Json]) -> int:
     sequence: int = (tx.fact("sequence") or 0) + 1
     tx.put_fact("sequence", sequence)
     for write in writes:
+        if write["type"] not in _PUT:
+            raise NotCarriedError(f"{write['type']} is no record of this store")
         table, value = write["type"], write["value"]
         _claim(tx, value["id"], table)
         _PUT[table](tx, value, sequence)

@@ -1,12 +1,14 @@
 """The driver contract over `native.agent`, its far side a server of each kind of API on the loopback."""
 
+import itertools
 from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
 
 from runtime_host.drivers.native import NativeDriver
-from runtime_host.testing.driver_contract import AgentDriverContract, DriverBench, FarBehaviour
+from runtime_host.testing.driver_contract import FarBehaviour
+from runtime_host.testing.host_tools_contract import HostToolsContract, Told, ToolBehaviour, ToolBench
 from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
 from tests.loopback.messages_server import MessagesServer
 from tests.loopback.native import DEFINITION, ONE_TRY, QUICK, options_for, registry_for
@@ -19,6 +21,13 @@ BEHAVIOURS: Final[dict[FarBehaviour, str]] = {
     "breaks-off": "cut-after-text",
     "loses-acceptance": "cut-before-answer",
     "floods": "ok",
+}
+
+
+CALLS: Final[dict[ToolBehaviour, str]] = {
+    "calls-once": "tool-single",
+    "calls-twice": "tool-two-rounds",
+    "repeats-a-call": "tool-repeated",
 }
 
 
@@ -40,6 +49,18 @@ class NativeBench:
         if how == "floods":
             self.server.tokens = 500_000
 
+    def call(self, how: ToolBehaviour) -> None:
+        self.server.behaviour = CALLS[how]
+
+    def told(self) -> list[Told]:
+        told: list[Told] = []
+        for request in self.server.requests:
+            messages = request.json()["messages"]
+            # Each round says the whole conversation; its newest results are at the end.
+            newest = itertools.takewhile(lambda message: message["role"] == "tool", reversed(messages))
+            told += [Told(each["tool_call_id"], str(each["content"])) for each in newest][::-1]
+        return told
+
     def sent(self) -> int:
         return len(self.server.requests)
 
@@ -47,8 +68,8 @@ class NativeBench:
         """The server ends with its fixture."""
 
 
-class TestNativeAgent(AgentDriverContract):
+class TestNativeAgent(HostToolsContract):
     @pytest.fixture(params=[ChatServer, ResponsesServer, MessagesServer])
-    async def bench(self, request: pytest.FixtureRequest) -> AsyncIterator[DriverBench]:
+    async def bench(self, request: pytest.FixtureRequest) -> AsyncIterator[ToolBench]:
         async with request.param() as server:
             yield NativeBench(server)

@@ -6,33 +6,37 @@ from typing import get_args
 
 import pytest
 
-from runtime_host.testing.driver_contract import AgentDriverContract, DriverBench
+from runtime_host.testing.host_tools_contract import HostToolsContract, ToolBench
 from runtime_host.testing.misbehaviour import FAILS, Misbehaviour, ScriptedBench
+from runtime_host.testing.scripted import ToolMisbehaviour
 
 
-class TestScriptedDriver(AgentDriverContract):
+class TestScriptedDriver(HostToolsContract):
     @pytest.fixture
-    async def bench(self) -> AsyncIterator[DriverBench]:
+    async def bench(self) -> AsyncIterator[ToolBench]:
         bench = ScriptedBench()
         yield bench
         await bench.aclose()
 
 
-CASES = {name for name, _ in inspect.getmembers(AgentDriverContract, inspect.isfunction) if name.startswith("test_")}
+CASES = {name for name, _ in inspect.getmembers(HostToolsContract, inspect.isfunction) if name.startswith("test_")}
 
 
-@pytest.mark.parametrize("misbehaviour", get_args(Misbehaviour))
-async def test_each_misbehaviour_fails_the_case_that_names_it(misbehaviour: Misbehaviour) -> None:
+ALL = (*get_args(Misbehaviour), *get_args(ToolMisbehaviour))
+
+
+@pytest.mark.parametrize("misbehaviour", ALL)
+async def test_each_misbehaviour_fails_the_case_that_names_it(misbehaviour: Misbehaviour | ToolMisbehaviour) -> None:
     bench = ScriptedBench(misbehaviour, patience_s=0.1)
     try:
         with pytest.raises(AssertionError):
-            await getattr(AgentDriverContract(), FAILS[misbehaviour])(bench)
+            await getattr(HostToolsContract(), FAILS[misbehaviour])(bench)
     finally:
         await bench.aclose()
 
 
 def test_every_misbehaviour_has_its_case() -> None:
-    assert set(FAILS) == set(get_args(Misbehaviour))
+    assert set(FAILS) == set(ALL)
     assert set(FAILS.values()) <= CASES
 
 

@@ -23,6 +23,8 @@ from runtime_host.session import SessionReference
 from runtime_host.storage.base import AgentStore, AgentTx, ToolCallRecord
 from runtime_host.storage.memory import MemoryAgentStore
 from runtime_host.storage.sqlite import open_agent_store
+from runtime_host.testing import Script, reply
+from runtime_host.testing.scripted import Call
 from runtime_host.tools.base import (
     HOST_TOOLS,
     HostTool,
@@ -35,6 +37,7 @@ from runtime_host.tools.base import (
     ToolFailedError,
     ToolOutcomeUnknownError,
     ToolReport,
+    ToolRequest,
 )
 from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
 from tests.loopback.fixtures import chat_server
@@ -1058,3 +1061,35 @@ def _reference(record: Any) -> Any:
         scope_digest=record.scope_digest,
         driver_id="native.agent",
     )
+
+
+async def test_arguments_made_to_hang_their_check_hold_nobody_up(world: World) -> None:
+    """A schema that doubles with each reference: judged in full it would take years."""
+    doubling: dict[str, Any] = {"x0": {"not": {"type": "object"}}}
+    for number in range(1, 40):
+        doubling[f"x{number}"] = {"anyOf": [{"$ref": f"#/$defs/x{number - 1}"}] * 2}
+
+    async def resolve(names: tuple[str, ...], context: ResolutionContext) -> ResolvedTools:
+        schema = {"type": "object", "$defs": doubling, "properties": {"city": {"$ref": "#/$defs/x39"}}}
+        return ResolvedTools(tools=(HostTool("look", "", schema, world.look),), fingerprint="1")
+
+    call = Call((ToolRequest("call_a", "look", '{"city": {}}'),))
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0.001)
+
+    async with Stage(Script((call, *reply("Done."))), resolve_tools=resolve) as stage:
+        session = await stage.runtime.create_agent(WITH_LOOK).open_session(session_options())
+        turning = asyncio.create_task(turn())
+        began_s = asyncio.get_running_loop().time()
+        result = await asyncio.wait_for((await session.run("Hi")).result(), 30)
+        took_s = asyncio.get_running_loop().time() - began_s
+        turning.cancel()
+    assert result.status == "completed"
+    assert world.effects == []
+    assert "could not be found out" in str(stage.driver.told[0].error)
+    assert turns > took_s * 20, "the loop stood still while arguments were checked"

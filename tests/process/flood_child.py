@@ -1,8 +1,8 @@
 """A run that is flooded while a reader holds its events and never reads on, for a test of what that costs.
 
 `python -m tests.process.flood_child FOLDER KIND EVENTS`: prints as JSON how the process has grown (bytes), what the
-journal kept, and what the run came to. KIND is `pieces` of one reply (of
-which no more is kept than its limit), or `tools` at work.
+journal kept, and what the run came to. KIND is `pieces` of one reply, of
+which all is kept, or `tools` at work.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runtime_host.definitions import AgentDefinition, ExecutionBinding, SessionOptions, TrustedContext
 from runtime_host.events import DriverEvent
-from runtime_host.policy import CHAT, Limits
+from runtime_host.policy import CHAT
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.storage.base import AgentStore
 from runtime_host.storage.sqlite import open_agent_store
@@ -35,6 +35,13 @@ def flooded(kind: str, events: int) -> Script:
     return Script([Flood(events, event=DriverEvent("tool.progress", {"id": "t", "name": "dig"})), *reply("Done.")])
 
 
+async def kept_chars(store: AgentStore, session_id: str) -> int:
+    """How much text of all replies so far is in the store."""
+    return await store.read(
+        lambda tx: sum(head.size_chars for head in tx.items(session_id, 0, 100, 0) if head.kind == "reply")
+    )
+
+
 async def main(folder: str, kind: str, events: int) -> None:
     store = await open_agent_store(Path(folder) / "agent.sqlite3", profile="p", agent="a")
 
@@ -43,11 +50,10 @@ async def main(folder: str, kind: str, events: int) -> None:
 
     # The first run warms what is made once; the second is the one that counts.
     driver = ScriptedDriver([flooded(kind, WARM_EVENTS), flooded(kind, events)])
-    limits = Limits(output_bytes=65_536) if kind == "pieces" else Limits()
     options = SessionOptions(
         execution=ExecutionBinding(driver="scripted", connector="none", model="m-1"),
         context=TrustedContext(),
-        policy=CHAT.model_copy(update={"limits": limits}),
+        policy=CHAT,
     )
     async with AgentRuntime(LocalBackend(drivers=[driver], storage=storage)) as runtime:
         session = await runtime.create_agent(AgentDefinition(id="a", instructions="")).open_session(options)
@@ -62,6 +68,7 @@ async def main(folder: str, kind: str, events: int) -> None:
                 "grown_bytes": resident_bytes() - before,
                 "retained_bytes": statistics.retained_bytes,
                 "last_sequence": run.journal.last_sequence,
+                "kept_chars": await kept_chars(store, session.session_id),
                 "status": result.status,
                 "finish_reason": result.finish_reason,
             }

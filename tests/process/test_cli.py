@@ -96,6 +96,11 @@ def rows(place: Home, *words: str) -> list[dict[str, Any]]:
     return lines(done.stdout)
 
 
+def used_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
 # ------------------------------------------------------------------------------------ run
 
 
@@ -325,6 +330,30 @@ def test_a_reader_that_leaves_ends_it_without_a_trace(place: Home, server: ChatS
     assert "Traceback" not in errors
     assert process.returncode == 1
     until(lambda: server.open_replies == 0, "the server is let go")
+
+
+@pytest.mark.parametrize("ending", ["read at last", "interrupted"])
+def test_a_reader_that_does_not_read_holds_up_neither_the_run_nor_other_orders(
+    place: Home, server: ChatServer, ending: str
+) -> None:
+    server.tokens_per_s, server.tokens = 1e6, 40_000
+    with place.running("run", "count", "--model", "slow", "--json") as process:
+        [row] = until(lambda: [row for row in rows(place, "sessions") if row["state"] == "done"], "the run has ended")
+        stood = rows(place, "status", row["session"])[0]
+        [result] = rows(place, "result", stood["run"])
+        assert (result["status"], process.poll()) == ("completed", None)
+        before = used_ticks(process.pid)
+        time.sleep(1.0)
+        assert used_ticks(process.pid) - before <= 10, "it does not spin while it waits"
+        if ending == "interrupted":
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+            [again] = rows(place, "result", stood["run"])
+            assert again == result
+        else:
+            said, errors = process.communicate(timeout=PATIENCE_S)
+            assert (process.returncode, errors) == (0, "")
+            assert lines(said)[-1] == result
 
 
 # ------------------------------------------------------- sessions: list, stop, detach, delete

@@ -9,6 +9,7 @@ import pytest
 
 from desktop import paths
 from desktop.agent_stores import AgentStores
+from desktop.app import Host
 from runtime_host.errors import StorageDamagedError
 from runtime_host.storage.base import AgentTx, ItemRecord, SessionRecord
 from tests.puppet import until
@@ -96,6 +97,41 @@ async def test_a_damaged_file_is_named_once_and_then_what_it_still_held_is_there
     assert texts[-1].startswith("The file this conv")
     notice = await store.read(lambda tx: tx.items("s", 0, 100, 0)[-1])
     assert (notice.code, notice.detail) == ("STORAGE_SALVAGED", aside.name)
+
+
+async def test_a_file_set_aside_before_a_restart_is_taken_over_and_named_after_it(
+    stores: AgentStores, tmp_path: Path
+) -> None:
+    def fill(tx: AgentTx) -> None:
+        tx.put_session(SessionRecord(session_id="s", scope_digest="", created_ms=1, definition={}, options={}))
+        tx.put_fact("large", "x" * 200_000)
+
+    store = await stores.open("assistant")
+    await store.transact(fill)
+    profile = paths.profile(tmp_path)
+    file = profile.agent_store("assistant")
+    await until(lambda: stores.open_files() == 0 and not file.with_name(file.name + "-wal").exists())
+    damage(file)
+    with pytest.raises(StorageDamagedError) as told:
+        await store.read(lambda tx: tx.fact("large"))
+    # The process ends here: nobody used the store again.
+    await stores.aclose()
+    after = AgentStores(profile, "uuid-of-profile", rest_s=0.05)
+    try:
+        aside = Path(told.value.details["set_aside"])
+        assert after.set_aside() == [aside]
+        store = await after.open("assistant")
+        assert await store.read(lambda tx: [record.session_id for record in tx.sessions()]) == ["s"]
+        assert after.set_aside() == [aside], "named for as long as it is there"
+    finally:
+        await after.aclose()
+    async with Host(profile) as host:
+        [notice] = [notice for notice in host.notices if notice.code == "STORAGE_SET_ASIDE"]
+        assert str(aside) in notice.text
+        assert notice.sticky
+    aside.unlink()  # noqa: ASYNC240  # one name of a temporary folder
+    async with Host(profile) as host:
+        assert [notice.code for notice in host.notices if notice.code == "STORAGE_SET_ASIDE"] == []
 
 
 def damage(path: Path) -> None:

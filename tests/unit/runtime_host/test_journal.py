@@ -1,4 +1,5 @@
 import asyncio
+import tracemalloc
 from collections.abc import Callable
 
 import msgspec
@@ -373,3 +374,17 @@ async def test_numbers_go_on_where_an_earlier_process_may_have_stopped() -> None
 def test_a_budget_too_small_to_hold_an_event_is_refused() -> None:
     with pytest.raises(ValueError, match="1024"):
         journal_of(1023)
+
+
+def test_what_is_kept_weighs_little_more_than_it_is_counted() -> None:
+    journal = journal_of()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(1_000):
+            journal.append("agent.message.completed", {"id": f"m{number}", "text": f"{number:05d}" * 2_000})
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert journal.statistics().dropped_events > 0
+    assert grown < 1.2 * journal.budget_bytes

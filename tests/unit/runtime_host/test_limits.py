@@ -211,6 +211,33 @@ async def test_an_answer_that_does_not_meet_its_schema_fails_whatever_the_harnes
         assert session.state == "ready"
 
 
+async def test_a_schema_made_to_hang_holds_nobody_up_and_the_run_fails_by_name() -> None:
+    pattern = {"type": "json_schema", "schema": {"type": "string", "pattern": "^(a+)+$"}, "name": "trap"}
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0.001)
+
+    # Long enough for a search that tries everything to stand still for seconds, short enough to come to an end.
+    async with Stage(driver=structured(answers(json.dumps("a" * 27 + "!")))) as stage:
+        session = await stage.open()
+        turning = asyncio.create_task(turn())
+        began = asyncio.get_running_loop().time()
+        async with asyncio.timeout(30):
+            result = await (await session.run("Hi", response_format=pattern)).result()
+        longest_s = asyncio.get_running_loop().time() - began
+        turning.cancel()
+        assert (result.status, result.finish_reason) == ("failed", "structured_output_invalid")
+        assert result.error is not None
+        assert result.error.code == "AGENT_STRUCTURED_OUTPUT"
+        assert result.error.message == 'The answer does not meet the schema trap: $ does not meet pattern "^(a+)+$".'
+        assert turns > longest_s * 20, "the loop stood still while the answer was judged"
+        assert session.state == "ready"
+
+
 async def test_a_harness_without_a_mode_for_json_may_fence_it() -> None:
     driver = structured(answers('```json\n{"n": 3}\n```'), support="emulated")
     async with Stage(driver=driver) as stage:
@@ -383,6 +410,8 @@ async def test_an_input_that_waited_for_its_folder_is_sent_when_that_is_free(tmp
         hold = stage.store.hold = asyncio.Event()
         stage.store.hold_after = stage.store.commits + 1
         await session.run("Hi", request_id="q")
+        # Its process ends here, and with it its hold of the folder.
+        stage.backend.leases.clear()
         async with holding(tmp_path) as after:
             after.memory = after.store.inner = stage.memory
             blocking = await after.open(folder=tmp_path)

@@ -14,8 +14,9 @@ from runtime_host.events import DriverEvent
 from runtime_host.policy import Limits
 from runtime_host.redaction import MASK
 from runtime_host.results import DriverResult, RunError, Usage
-from runtime_host.run import PUMP_TURN_EVENTS
-from runtime_host.testing import Fail, Hold, Script, Wait, reply
+from runtime_host.run import PUMP_TURN_EVENTS, UNWRITTEN_CHARS
+from runtime_host.storage.base import ItemRecord
+from runtime_host.testing import Do, Fail, Flood, Hold, Script, Wait, reply
 from runtime_host.transcript import TRUNCATION_LINE
 from tests.unit.runtime_host.stage import Stage, all_events, kinds, until
 
@@ -617,3 +618,61 @@ async def test_halves_of_characters_do_not_break_a_run() -> None:
         result = await (await session.run("Hi")).result()
         assert result.status == "completed"
         assert kinds(await stage.items(session.session_id))[1] == ("reply", "complete", "a😀b")
+
+
+PIECE = DriverEvent("agent.message.delta", {"id": "long", "text": "It says much. " * 73, "phase": "unknown"})
+PIECES = 4 * UNWRITTEN_CHARS // len(PIECE.data["text"])
+
+
+def whole(items: list[ItemRecord]) -> bool:
+    return items[1].text == str(PIECE.data["text"]) * PIECES
+
+
+async def test_a_harness_faster_than_the_disk_waits_for_it_and_loses_nothing() -> None:
+    said: list[None] = []
+    steps = [step for _ in range(PIECES) for step in (Do(lambda: said.append(None)), PIECE)]
+    async with Stage(Script([*steps, *reply("Done.")])) as stage:
+        session = await stage.open()
+        stage.store.hold = hold = asyncio.Event()
+        stage.store.hold_after = stage.store.commits + 2  # the input, the dispatch
+        run = await session.run("Hi")
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        assert UNWRITTEN_CHARS / 2 < len(said) * len(PIECE.data["text"]) < 1.5 * UNWRITTEN_CHARS
+        hold.set()
+        assert (await run.result()).status == "completed"
+        assert len(said) == PIECES
+        assert whole(await stage.items(session.session_id))
+
+
+async def test_a_run_whose_disk_does_not_answer_stops_when_it_is_asked_to() -> None:
+    async with Stage(Script([Flood(PIECES, event=PIECE), *reply("Done.")])) as stage:
+        session = await stage.open()
+        stage.store.hold = hold = asyncio.Event()
+        stage.store.hold_after = stage.store.commits + 2  # the input, the dispatch
+        run = await session.run("Hi")
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        run.ask_stop()
+        # Longer than the window in which a harness has to end: one that was kept from it would be lost.
+        await asyncio.sleep(0.3)
+        hold.set()
+        assert (await run.result()).status == "cancelled"
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["made, answer lost", "not made"])
+async def test_a_disk_that_refuses_holds_no_harness_up(made: bool) -> None:
+    async with Stage(Script([Flood(PIECES, event=PIECE), *reply("Done.")])) as stage:
+        session = await stage.open()
+        dispatch = stage.store.commits + 2
+        if made:
+            stage.store.fail_after = lambda number: number > dispatch
+        else:
+            stage.store.fail_before = lambda number: number > dispatch
+        run = await session.run("Hi")
+        with pytest.raises(AgentSessionRecoveryError, match="could not be stored"):
+            await run.result()
+        stage.store.fail_before = stage.store.fail_after = lambda number: False
+        again = await session.get_run(run.run_id)
+        assert (await again.result()).output_text == "Done."
+        assert whole(await stage.items(session.session_id))

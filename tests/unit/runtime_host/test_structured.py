@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from runtime_host.canonical import freeze
 from runtime_host.errors import AgentStructuredOutputError
-from runtime_host.structured import MAX_VIOLATIONS_TOLD, check_schema, judge, sentence
+from runtime_host.structured import MAX_VIOLATIONS_TOLD, check_schema, checker, judge, sentence
 
 SECRET = "the-word-that-stood-in-the-answer"
 PERSON: dict[str, Any] = {
@@ -33,6 +33,12 @@ PERSON: dict[str, Any] = {
         ({"properties": {"a": {"$ref": "#/$defs/nobody"}}}, r"\$\.properties\.a refers to what is not there"),
         ({"$schema": "https://schemas.example/my-own-draft"}, "draft"),
         ({"minimum": "one"}, r"\$\.minimum"),
+        ({"properties": {"a": {"pattern": r"^(?!b)a"}}}, r"\$\.properties\.a has a pattern .* bounded time"),
+        ({"pattern": r"(a)\1"}, r"\$ has a pattern .* bounded time"),
+        ({"pattern": "(?:[ab]{1,300}){1,300}c"}, r"\$ has a pattern that is too large"),
+        ({"patternProperties": {"a{5000}": {}}}, r"\$ has a pattern that is too large"),
+        ({"items": {"$schema": "http://json-schema.org/draft-07/schema#"}}, r"\$\.items is of a draft of its own"),
+        ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "do not go with unevaluatedProperties"),
     ],
 )
 def test_a_schema_that_is_none_is_named_with_the_place_in_it(schema: dict[str, Any], words: str) -> None:
@@ -140,3 +146,82 @@ def test_any_json_meets_the_schema_that_allows_all_and_comes_back_equal(value: A
 def test_any_text_is_judged_without_an_error(text: str) -> None:
     judged = judge(text, PERSON, unwrap=True)
     assert (judged.value is None) == bool(judged.violations)
+
+
+# ------------------------------------------------------------------------------------- bounded work
+
+# With a search that goes back and tries again each of these takes longer than anybody lives.
+CATASTROPHE = "a" * 200 + "!"
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer"),
+    [
+        ({"pattern": "(a+)+$"}, CATASTROPHE),
+        ({"pattern": r"^(\w+\s?)*$"}, CATASTROPHE),
+        ({"patternProperties": {"(a|a)*$": False}, "minProperties": 2}, {CATASTROPHE: 1}),
+        ({"patternProperties": {"(a|aa)+$": {}}, "additionalProperties": False}, {CATASTROPHE: 1}),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "pattern": "(a+)+$"}, CATASTROPHE),
+        ({"propertyNames": {"pattern": "(a*)*b"}}, {CATASTROPHE: 1}),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {"not": {"not": {"pattern": "(a+)+$"}}}}}, CATASTROPHE),
+    ],
+)
+def test_a_pattern_made_to_hang_is_judged_at_once(schema: dict[str, Any], answer: Any) -> None:
+    check_schema(freeze(schema), None)
+    assert judge(json.dumps(answer), freeze(schema), unwrap=False).violations
+    assert checker(freeze(schema), steps=1000)(answer) is not None
+
+
+def test_a_pattern_on_more_text_than_can_be_searched_is_not_valid() -> None:
+    schema = {"pattern": "(?:[ab]c?d?e?f?){1,90}!"}
+    assert judge('"ab!"', schema, unwrap=False).violations == ()
+    assert "more work" in judge(json.dumps("ab" * 500_000 + "!"), schema, unwrap=False).violations[0]
+
+
+def test_a_schema_that_doubles_at_each_reference_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime_host.structured.MAX_STEPS", 20_000)
+    doubling: dict[str, Any] = {"x0": {"not": {}}}
+    for n in range(1, 60):
+        doubling[f"x{n}"] = {"anyOf": [{"$ref": f"#/$defs/x{n - 1}"}, {"$ref": f"#/$defs/x{n - 1}"}]}
+    schema = {"$defs": doubling, "$ref": "#/$defs/x59"}
+    check_schema(schema, None)
+    assert "more work" in judge("1", schema, unwrap=False).violations[0]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        (
+            r"^[a-f0-9]{8}-[a-f0-9]{4}-[a-f0-9]{4}-[a-f0-9]{4}-[a-f0-9]{12}$",
+            "0" * 8 + "-0000" * 3 + "-" + "0" * 12,
+            True,
+        ),
+        (r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$", "2026-01-02T03:04:05Z", True),
+        (r"^[^\s@]+@[^\s@]+\.[a-z]{2,}$", "ada@example.org", True),
+        (r"^[^\s@]+@[^\s@]+\.[a-z]{2,}$", "ada at example.org", False),
+        ("b", "abc", True),
+        (r"^[]a]{2}\/\[$", "]a/[", True),
+        (r"^(?:a|b){3}(?P<n>c)?$", "abac", True),
+    ],
+)
+def test_usual_patterns_are_searched_anywhere_in_the_text(pattern: str, text: str, found: bool) -> None:
+    schema = {"pattern": pattern}
+    check_schema(schema, None)
+    assert (judge(json.dumps(text), schema, unwrap=False).violations == ()) is found
+
+
+@pytest.mark.parametrize(
+    ("members", "unique"),
+    [
+        ([1, 2, "1"], True),
+        ([1, 1.0], False),
+        ([1, True, 0, False], True),
+        ([{"a": 1, "b": [2]}, {"b": [2], "a": 1.0}], False),
+        ([[1], [True]], True),
+        ([{}, [], None, "", 0], True),
+        ([[{"a": None}], [{"a": None}]], False),
+    ],
+)
+def test_members_are_equal_where_json_says_so(members: list[Any], unique: bool) -> None:
+    assert (judge(json.dumps(members), {"uniqueItems": True}, unwrap=False).violations == ()) is unique
+    assert judge(json.dumps(members), {"uniqueItems": False}, unwrap=False).violations == ()

@@ -210,3 +210,46 @@ def test_bounded_text_fits_and_says_that_it_was_cut(limit: int) -> None:
         assert text == "ä" * 100
     elif limit > len(TRUNCATION_LINE) + 1:
         assert text.endswith("\n" + TRUNCATION_LINE)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("wfso"), st.sampled_from((1, 30, 1_100))), max_size=8),
+    st.booleans(),
+    st.booleans(),
+)
+async def test_a_text_in_any_pieces_is_whole_in_the_store_however_often_it_was_written_and_looked_at(
+    script: list[tuple[str, int]], said_whole: bool, other: bool
+) -> None:
+    store, transcript = await store_with_session(), transcript_of()
+    said = "a"
+    transcript.delta("reply", "m", said)
+    for step, size in script:
+        if step == "w":  # words
+            for number in range(size):
+                said += (piece := "xyz \u00e9"[number % 5])
+                transcript.delta("reply", "m", piece)
+        elif step == "f":
+            await flush(store, transcript)
+            assert [item.text for item in await stored(store)] == [said]
+        elif step == "s":
+            said += "-" * size * 60
+            transcript.delta("reply", "m", "-" * size * 60)
+        else:
+            assert [item.text for item in transcript.open_items()] == [said]
+    said = said + "!" if other else said
+    transcript.complete("reply", "m", said if said_whole or other else None)
+    assert transcript.reply_text() == said
+    await flush(store, transcript)
+    assert [(item.state, item.text) for item in await stored(store)] == [("complete", said)]
+
+
+def test_what_is_not_yet_durable_is_counted_until_it_is() -> None:
+    transcript = transcript_of()
+    transcript.delta("reply", "m", "x" * 5_000)
+    assert transcript.unwritten_chars >= 5_000
+    batch = transcript.pending_writes()
+    transcript.delta("reply", "m", "y" * 300)
+    transcript.acknowledge(batch)
+    assert transcript.unwritten_chars == 300
+    transcript.acknowledge(transcript.pending_writes())
+    assert transcript.unwritten_chars == 0

@@ -1,18 +1,28 @@
 """What a damaged file still holds comes back whole and true, whichever of its pages is gone."""
 
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runtime_host.errors import StorageDamagedError
+from runtime_host.errors import AgentScopeMismatchError, AgentSessionRecoveryError, StorageDamagedError
 from runtime_host.recovery import take_stock
-from runtime_host.storage.base import AgentStore, AgentTx, ItemRecord, RequestRecord, RunRecord, SessionRecord
-from runtime_host.storage.salvage import SALVAGED_CODE, Salvaged, salvage
+from runtime_host.storage.base import (
+    AgentStore,
+    AgentTx,
+    ItemRecord,
+    RequestRecord,
+    RunRecord,
+    SessionRecord,
+    session_fact,
+)
+from runtime_host.storage.salvage import SALVAGED_CODE, Salvaged, salvage, set_aside, take_over
 from runtime_host.storage.sqlite import open_agent_store
 from tests.histories.stores import HERE, TEXTS
+from tests.unit.runtime_host.stage import ME, Stage
 
 PAGE_BYTES = 4096
 SESSIONS, RUNS = 4, 12
@@ -84,6 +94,9 @@ async def check(store: AgentStore) -> int:
                 assert item.text == text_of(session, position)
                 assert item.state in ("complete", "unknown")
                 count += 1
+            ids = {f"q{number}" for number in range(RUNS)}
+            kept = {name for name in ids if tx.request(record.session_id, name) is not None}
+            assert kept == ids or tx.fact(session_fact(record.session_id, "salvaged"))["requests"] == "lost"
             for run in tx.runs(record.session_id):
                 assert run.phase in ("completed", "unknown")
                 assert run.input == {"n": run.created_ms}
@@ -164,5 +177,146 @@ async def test_of_what_is_no_database_nothing_is_read_and_that_is_told(tmp_path:
     told, store = await salvaged(tmp_path / "old", tmp_path / "new")
     try:
         assert told == Salvaged(0, 0, 0, 1)
+    finally:
+        await store.close()
+
+
+async def test_whichever_page_is_gone_no_message_is_sent_a_second_time(
+    tmp_path: Path, rounds: Callable[[int, int], int]
+) -> None:
+    old = tmp_path / "old"
+    store = await open_agent_store(old, profile="p", agent="a")
+    sent: dict[str, str] = {}
+    async with Stage(store=store) as stage:
+        session = await stage.open()
+        for number in range(40):
+            run = await session.run(f"message {number}", request_id=f"q{number}")
+            await run.result()
+            sent[f"q{number}"] = run.run_id
+    await store.close()
+    content = content_of(old)
+    outcomes = {"known": 0, "refused": 0}
+    for page in range(1, len(content) // PAGE_BYTES, 3 - rounds(0, 2)):
+        damaged = tmp_path / f"damaged-{page}"
+        damaged.write_bytes(content[: page * PAGE_BYTES] + b"\xa5" * PAGE_BYTES + content[(page + 1) * PAGE_BYTES :])
+        told, store = await salvaged(damaged, tmp_path / f"new-{page}")
+        async with Stage(store=store) as stage:
+            if not told.sessions:
+                with pytest.raises(AgentScopeMismatchError):
+                    await stage.runtime.resume_session(session.reference(), context=ME)
+                continue
+            again = await stage.runtime.resume_session(session.reference(), context=ME)
+            assert again.inspect_state().salvaged_from == damaged.name
+            for number in range(40):
+                try:
+                    run = await again.run(f"message {number}", request_id=f"q{number}")
+                    assert run.run_id == sent[f"q{number}"], "another run for the same request"
+                    outcomes["known"] += 1
+                except AgentSessionRecoveryError:
+                    outcomes["refused"] += 1
+            assert stage.driver.sent == [], "sent a second time"
+        await store.close()
+    # Of a page of runs or of the ledger, the other one tells.
+    assert outcomes["known"] > outcomes["refused"]
+
+
+async def test_a_lost_ledger_is_written_anew_from_the_runs_and_without_them_refuses(tmp_path: Path) -> None:
+    for lost, expected in (("requests",), "known"), (("requests", "runs"), "refused"):
+        path = tmp_path / expected
+        store = await open_agent_store(path, profile="p", agent="a")
+        async with Stage(store=store) as stage:
+            session = await stage.open()
+            first = await session.run("Hi", request_id="q")
+            await first.result()
+        await store.close()
+        with sqlite3.connect(path) as db:
+            roots = [
+                db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,)).fetchone()[0] for name in lost
+            ]
+        db.close()
+        content = bytearray(content_of(path))
+        for root in roots:
+            content[(root - 1) * PAGE_BYTES : root * PAGE_BYTES] = b"\xa5" * PAGE_BYTES
+        path.write_bytes(content)
+        _, store = await salvaged(path, tmp_path / f"{expected}-new")
+        async with Stage(store=store) as stage:
+            again = await stage.runtime.resume_session(session.reference(), context=ME)
+            if expected == "known":
+                assert (await again.run("Hi", request_id="q")).run_id == first.run_id
+            else:
+                for request_id in ("q", "perhaps used before"):
+                    with pytest.raises(AgentSessionRecoveryError, match="not sent now"):
+                        await again.run("Hi", request_id=request_id)
+            assert stage.driver.sent == []
+            # What has no id is no repeat.
+            assert (await (await again.run("Something new")).result()).status == "completed"
+        await store.close()
+
+
+async def test_what_came_after_a_damage_is_not_forgotten_by_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sqlite3"
+
+    def set_it_aside(number: int) -> None:
+        for ending in ("", "-wal"):
+            file = path.with_name(path.name + ending)
+            if file.exists():
+                file.rename(path.with_name(f"{path.name}.damaged-2026010{number}T030405Z{ending}"))
+
+    store = await open_agent_store(path, profile="p", agent="a")
+    async with Stage(store=store) as stage:
+        session, deleted = await stage.open(), await stage.open()
+        first = await session.run("first", request_id="q1")
+        await first.result()
+    await store.close()
+    set_it_aside(1)
+    store = await open_agent_store(path, profile="p", agent="a")
+    await take_over(path, store, now_ms=9)
+    async with Stage(store=store) as stage:
+        again = await stage.runtime.resume_session(session.reference(), context=ME)
+        second = await again.run("second", request_id="q2")
+        await second.result()
+        await stage.runtime.delete_session(deleted.reference(), context=ME)
+    await store.close()
+    set_it_aside(2)
+    store = await open_agent_store(path, profile="p", agent="a")
+    assert len(await take_over(path, store, now_ms=9)) == 1
+    async with Stage(store=store) as stage:
+        again = await stage.runtime.resume_session(session.reference(), context=ME)
+        assert (await again.run("first", request_id="q1")).run_id == first.run_id
+        assert (await again.run("second", request_id="q2")).run_id == second.run_id
+        assert stage.driver.sent == []
+        with pytest.raises(AgentScopeMismatchError):
+            await stage.runtime.resume_session(deleted.reference(), context=ME)
+    await store.close()
+    # Two that nobody took over in between: the newer one is the last word, an older one alone is none.
+    for number in (1, 2):
+        (tmp_path / f"agent.sqlite3.damaged-2026010{number}T030405Z.salvaged").unlink()
+    path.rename(tmp_path / "elsewhere")
+    store = await open_agent_store(path, profile="p", agent="a")
+    assert len(await take_over(path, store, now_ms=9)) == 2
+    async with Stage(store=store) as stage:
+        again = await stage.runtime.resume_session(session.reference(), context=ME)
+        assert (await again.run("second", request_id="q2")).run_id == second.run_id
+        old = await stage.runtime.resume_session(deleted.reference(), context=ME)
+        with pytest.raises(AgentSessionRecoveryError, match="not sent now"):
+            await old.run("Perhaps said since", request_id="q3")
+        assert stage.driver.sent == []
+    await store.close()
+
+
+async def test_a_file_set_aside_by_a_process_that_ended_then_is_taken_over_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sqlite3"
+    await written(path)
+    aside = path.with_name("agent.sqlite3.damaged-20260102T030405Z")
+    path.rename(aside)
+    store = await open_agent_store(path, profile="p", agent="a")
+    try:
+        assert set_aside(path) == (aside,)
+        assert await take_over(path, store, now_ms=9) == (aside,)
+        assert await check(store) == SESSIONS * RUNS * 2
+        assert await take_over(path, store, now_ms=9) == (), "taken over twice"
+        assert set_aside(path) == (aside,), "told until somebody removes it"
+        aside.unlink()
+        assert set_aside(path) == ()
     finally:
         await store.close()

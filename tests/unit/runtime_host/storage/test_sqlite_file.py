@@ -1,9 +1,11 @@
 import asyncio
+import gc
 import hashlib
 import os
 import sqlite3
 import stat
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -557,3 +559,21 @@ async def test_an_erasure_that_a_crash_interrupted_ends_at_the_next_opening(path
 def test_statements_of_a_script_are_told_apart() -> None:
     script = "CREATE TABLE a (b);\n-- why; so\nCREATE TRIGGER t AFTER INSERT ON a\nBEGIN\n  SELECT 1;\nEND;\n"
     assert len(list(sqlite_file._statements(script))) == 2
+
+
+async def test_nothing_of_what_was_asked_for_is_held_once_it_is_answered(notes: Notes) -> None:
+    class Text:
+        """What a transaction writes."""
+
+    text = Text()
+    gone = weakref.ref(text)
+
+    def write(tx: NotesTx, text: Text = text) -> None:
+        assert text is not None
+
+    asked = [asyncio.ensure_future(notes.transact(write)), asyncio.ensure_future(notes.read(write))]
+    await asyncio.wait(asked)
+    asked.clear()
+    del write, text
+    gc.collect()
+    assert gone() is None
