@@ -179,6 +179,9 @@ class Conversations:
     def _row(self, record: ConversationRecord) -> Row:
         choice = self._choices().find(record.choice)
         where = choice.harness_name + " · " + choice.runs if choice else "its model is not set up here any more"
+        agent = self._agents.get(record.agent_id)
+        if agent is not None and len(self._agents) > 1:
+            where = f"{agent.name} · {where}"
         return Row(record, where, self._state(record))
 
     def _state(self, record: ConversationRecord) -> RunState:

@@ -110,6 +110,11 @@ class ProfilePaths(NamedTuple):
         return self.root / "logs"
 
     @property
+    def old_logs(self) -> Path:
+        """Where the logs of all profiles lay together once."""
+        return self.data / "logs"
+
+    @property
     def models(self) -> Path:
         """What the person says of models; the same for all profiles."""
         return self.data / "models.toml"

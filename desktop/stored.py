@@ -102,6 +102,10 @@ def _beside(paths: ProfilePaths) -> list[StoredRow]:
         size_bytes = os.lstat(paths.models).st_size
         said = "What you declared of models. It is the same for all profiles."
         rows.append(StoredRow("Models of yours", str(paths.models), size_bytes, 1, said))
+    size_bytes, count = _whole(paths.old_logs)
+    if count:
+        said = "Facts about the program, from before each profile had a log of its own. It goes with the last profile."
+        rows.append(StoredRow("Earlier log", str(paths.old_logs), size_bytes, count, said))
     if not paths.control.is_relative_to(paths.root) and os.path.lexists(paths.control):
         rows.append(StoredRow("Control socket", str(paths.control), 0, 1, "How the command line reaches the program."))
     for folder in removal.unfinished(paths.root.parent):

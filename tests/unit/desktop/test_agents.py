@@ -157,6 +157,7 @@ async def test_a_conversation_keeps_what_it_began_with_over_a_change_and_a_resta
         assert (await later.agents.count_conversations())[poet.agent_id] == 2
         row = await later.conversations.row(new)
         assert row is not None
+        assert row.subtitle.startswith("Poet · Remuda")
         assert row.record.agent_id == poet.agent_id
 
 

@@ -269,7 +269,11 @@ async def test_everything_is_removed_and_a_second_look_finds_nothing(
     await say(host, CANARY)
     await keyed(host, "groq")
     host.paths.models.write_text("# mine", encoding="utf-8")
+    host.paths.old_logs.mkdir()
+    for name in ("host.log", "host.log.2"):
+        (host.paths.old_logs / name).write_text("of before", encoding="utf-8")
     rows = await stored.what_is_stored(host)
+    assert [row.size_bytes for row in rows if row.what == "Earlier log"] == [18]
     assert "1 key in" in " ".join(stored.what_goes(rows, "personal"))
     await stored.remove_all(host)
     assert deleted == ["groq"]
