@@ -73,6 +73,12 @@ class WindowDesk:
             **self.setup.commands,
         }
 
+    async def aclose(self) -> None:
+        """End what goes on beside the window's questions."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     # ------------------------------------------------------------ what changed
 
     def _conversation_changed(self, conversation_id: str) -> None:
