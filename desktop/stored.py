@@ -8,7 +8,6 @@ removed while a reply is being written; once keys are gone the files go too, wha
 import asyncio
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -169,8 +168,7 @@ def total_bytes(rows: list[StoredRow]) -> int:
 
 def what_goes(rows: list[StoredRow], name: str) -> tuple[str, ...]:
     """What is lost with a profile, one sentence each, for the question before."""
-    kinds = Counter(row.what.split(" ")[0] for row in rows)
-    keys = kinds["Key"]
+    keys = sum(row.what.startswith(("Key of ", "Login of ")) for row in rows)
     size_mib = total_bytes(rows) / (1024 * 1024)
     return (
         f"All conversations, drafts, agents, connectors and settings of {name}, {size_mib:.1f} MiB of files.",
