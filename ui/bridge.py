@@ -31,7 +31,7 @@ PICTURE_REFUSED = "This model takes none anyway."
 DRAFT_AFTER_MS = 400
 LISTING_ROWS = 60
 _ONE_LINE = ("title", "harness", "effort", "enter", "proxy", "certificates")
-_NAMES = ("profile", "sentence", "agentName", "modelsOf", "modelsDefault")
+_NAMES = ("profile", "otherProfile", "sentence", "agentName", "modelsOf", "modelsDefault")
 _SENTENCES = ("runSentence", "problem", "wallSentence", "wallSystem", "keyStoreSentence", "keyStoreWay")
 _THEMES: tuple[dto.Theme, ...] = ("system", "light", "dark")
 

@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, QPoint, QPointF, Qt
 from PySide6.QtGui import QGuiApplication, QWheelEvent
 
 from tests.ui.conftest import Bench
-from tests.ui.fake_host import rows_of
+from tests.ui.fake_host import hello_message, rows_of
 from ui.wire import dto
 
 ENTER = Qt.Key.Key_Return
@@ -400,6 +400,15 @@ def test_nothing_is_looked_for_before_the_person_says_so(bench: Bench) -> None:
     assert [button.property("visible") for button in buttons].count(True) == 1
     press(bench, "Btn", "Use it…")
     assert bench.wait_for(dto.UseFound).found == "f1"
+
+
+def test_a_window_of_another_profile_says_so(bench: Bench) -> None:
+    bench.select()
+    assert bench.window.title() == "Remuda"
+    bench.host.send(hello_message(profile="workshop"))
+    bench.settle()
+    assert bench.window.title() == "Remuda · workshop"
+    assert "workshop" in [item.property("text") for item in bench.all("Name") if item.property("visible")]
 
 
 def test_what_holds_the_window_is_always_said(bench: Bench) -> None:
