@@ -1,6 +1,7 @@
 """Agents: kept, changed and deleted; a conversation keeps what it was begun with."""
 
 import asyncio
+import json
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -124,6 +125,24 @@ async def test_what_an_agent_cannot_be_is_said(agents: Agents, said: dict[str, A
     with pytest.raises(AgentRuntimeError, match=why):
         await agents.create(msgspec.structs.replace(draft("Poet"), **said))
     assert len(agents) == 1
+
+
+async def test_of_a_spoiled_record_what_fits_is_read_and_no_more_is_permitted(store: ProfileStore) -> None:
+    spoiled = {"preset": "anything", "folder": 5, "tools": "clock", "instructions": "Rhyme.", "later": {"x": 1}}
+
+    def spoil(tx: Any) -> None:
+        for name, record in (("one", json.dumps(spoiled)), ("two", "[]")):
+            tx.db.execute(
+                "INSERT INTO agents (agent_id, name, name_key, record) VALUES (?1, ?1, ?1, ?2)", (name, record)
+            )
+
+    await store.transact(spoil)
+    loaded = Agents(store)
+    await loaded.load()
+    assert [loaded.get("one"), loaded.get("two")] == [
+        AgentRecord(agent_id="one", name="one", instructions="Rhyme."),
+        AgentRecord(agent_id="two", name="two"),
+    ]
 
 
 async def test_instructions_of_the_largest_size_are_kept_whole(agents: Agents, store: ProfileStore) -> None:
