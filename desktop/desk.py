@@ -300,7 +300,8 @@ class WindowDesk:
             if chosen is not None:
                 return chosen, self._new_choice[1]
         agent = self._agent_for_new()
-        choice = book.find(agent.choice) or book.default()
+        # One whose model is gone goes to no other of itself: the person chooses.
+        choice = book.default() if agent.choice is None else book.find(agent.choice)
         return choice, agent.effort if choice is not None and agent.effort in choice.efforts else ""
 
     # ---------------------------------------------------------------- commands
@@ -345,7 +346,9 @@ class WindowDesk:
             row = await self._host.conversations.row(conversation_id)
             choice, effort = self._host.conversations.choice_of(row.record) if row else (None, "")
         if choice is None:
-            raise AgentRuntimeError(missing(row.record.choice if row else None), code="CHOICE_GONE")
+            raise AgentRuntimeError(
+                missing(row.record.choice if row else self._agent_for_new().choice), code="CHOICE_GONE"
+            )
         return choice, effort
 
     async def _send(self, command: dto.Send, text: str, authority: ChannelAuthority) -> dto.Outcome:

@@ -24,6 +24,8 @@ from runtime_host.storage.memory import MemoryAgentStore
 from runtime_host.testing.scripted import Script, ScriptedDriver
 from runtime_host.tools.base import RetainedObservation, ToolCall, ToolReport
 from tests.loopback.chat_server import Answer, ChatServer, behaviour
+from tests.unit.desktop.seat import Seat, new_send
+from ui.wire import dto
 
 CANARY = "canary-5150-of-the-agent"
 
@@ -337,3 +339,19 @@ def test_the_clock_tells_where_it_is() -> None:
         "zone": "IST",
         "utc_offset": "+05:30",
     }
+
+
+async def test_in_the_window_an_agent_whose_model_is_gone_goes_to_no_other_of_itself(
+    host: Host, seat: Seat, server: ChatServer
+) -> None:
+    await host.settings.set_welcomed()
+    gone = {"driver": "native.agent", "connector": "removed", "model": "old-model"}
+    poet = await host.agents.create(draft("Poet", choice=gone))
+    await host.agents.set_current(poet.agent_id)
+    puppet = seat.puppet
+    await puppet.lock()
+    assert (await puppet.ask(dto.NewConversation(request=puppet.request()))).status == "done"
+    outcome = await puppet.ask(new_send(puppet, "Hello"))
+    assert (outcome.status, outcome.code) == ("refused", "CHOICE_GONE")
+    assert "old-model at removed is not set up here" in outcome.text
+    assert [request for request in server.requests if request.method == "POST"] == []
