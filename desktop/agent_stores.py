@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
-from desktop.paths import GONE, ProfilePaths, private_dir
+from desktop.paths import GONE, ProfilePaths, is_agent_id, private_dir
 from runtime_host.errors import StorageDamagedError, StorageFailedError
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.storage.base import AgentStore, AgentTx
@@ -213,8 +213,10 @@ class AgentStores:
 
     def set_aside(self) -> list[Path]:
         """Damaged files of agents that were set aside, by this process or an earlier one, and are there still."""
-        folders = self._paths.agents.iterdir() if self._paths.agents.is_dir() else ()
-        return [each for folder in sorted(folders) for each in set_aside(self._paths.agent_store(folder.name))]
+        folders = sorted(self._paths.agents.iterdir()) if self._paths.agents.is_dir() else ()
+        # What is there while an agent is deleted goes with it.
+        there = [folder.name for folder in folders if is_agent_id(folder.name)]
+        return [each for name in there for each in set_aside(self._paths.agent_store(name))]
 
     def open_files(self) -> int:
         """How many agent files are open now."""

@@ -95,3 +95,16 @@ def standing(state: InspectedState) -> dict[str, Any]:
         effect["what_to_do"] = WHAT_TO_DO[effect["kind"]]
     row["how_far"] = state.reconciliation.in_words() if state.reconciliation is not None else ""
     return row
+
+
+async def unless(stop: asyncio.Event, looking: "asyncio.Future[int]") -> int:
+    """What `looking` comes to, or that it was ended by `stop`."""
+    stopped = asyncio.ensure_future(stop.wait())
+    either: set[asyncio.Future[Any]] = {stopped, looking}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return await looking if looking.done() else CANCELLED
+    finally:
+        for task in (stopped, looking):
+            task.cancel()
+        await asyncio.gather(stopped, looking, return_exceptions=True)

@@ -211,6 +211,7 @@ class Host:
         reaper.start()
         stack.callback(reaper.close)
         self.desk = WindowDesk(self)
+        stack.push_async_callback(self.desk.aclose)
         log.info("host of profile %s started", paths.name)
 
     @property

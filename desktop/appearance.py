@@ -5,6 +5,7 @@ know the window. What the system does not tell is light and without reduced moti
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 
@@ -15,6 +16,7 @@ from ui.wire import dto
 log = logging.getLogger("remuda.appearance")
 
 ASK_TIMEOUT_S = 2.0
+LEAVE_S = 0.2
 
 
 class Appearance:
@@ -56,8 +58,9 @@ class Appearance:
         from dbus_fast import Message, MessageType
         from dbus_fast.aio import MessageBus
 
-        bus = await MessageBus().connect()
+        bus = MessageBus()
         try:
+            await bus.connect()
             for key in ("color-scheme", "contrast", "reduced-motion"):
                 reply = await bus.call(
                     Message(
@@ -79,4 +82,7 @@ class Appearance:
                 else:
                     self._reduced_motion = value == 1
         finally:
+            # To its end: a connection that is only let go of stays open as long as nobody collects it.
             bus.disconnect()
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(bus.wait_for_disconnect(), LEAVE_S)  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from runtime_host.connectors.base_url import is_loopback
 from runtime_host.definitions import ExecutionBinding, ReasoningConfig
 from runtime_host.models.facts import SAYINGS, Declared, ModelFacts, facts_for
 
+MOST_WORDS = 8
 Badge = Literal["", "assumed", "declared"]
 
 NATIVE = "native.agent"
@@ -280,9 +281,12 @@ class ChoiceBook:
         return shelf.choice(model) if shelf is not None and shelf.has(model) else None
 
     def search(self, text: str, connector: str | None, most: int) -> tuple[int, list[Choice]]:
-        """(how many hold every word of `text`, the first `most` of them, those that begin with it ahead)."""
+        """(how many hold every word of `text`, the first `most` of them, those that begin with it ahead).
+
+        Of many words only the first `MOST_WORDS` count: what a search costs is not the window's to say.
+        """
         shelves = [shelf for name, shelf in self._shelves.items() if connector is None or name == connector]
-        words = text.casefold().split()
+        words = list(dict.fromkeys(text.casefold().split()))[:MOST_WORDS]
         if not words:
             found = [(shelf, model) for shelf in shelves for model in shelf.models[:most]]
             total = sum(len(shelf.models) for shelf in shelves)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from desktop import answers
 from desktop.answers import Send
 from desktop.connectors import UsedBy
 from desktop.exit_codes import COMPLETED, FAILED
@@ -30,7 +31,7 @@ class ConnectorOrders:
         self._host = host
 
     def by_name(self) -> Mapping[str, "Order"]:
-        return {
+        orders: dict[str, Order] = {
             "connectors": self._list,
             "connector-add": self._add,
             "connector-remove": self._remove,
@@ -39,6 +40,7 @@ class ConnectorOrders:
             "connector-models": self._models,
             "connector-default": self._default,
         }
+        return {name: _stoppable(order) for name, order in orders.items()}
 
     async def _list(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         host = self._host
@@ -127,6 +129,15 @@ class ConnectorOrders:
         connector = await self._host.connectors.set_default(str(arguments["name"]), str(arguments["model"]))
         await send({"row": {"name": connector.name, "default_model": connector.default_model}})
         return COMPLETED
+
+
+def _stoppable(order: "Order") -> "Order":
+    """A server may take long and a key store for ever: who gave the order may stop it, and nothing is changed."""
+
+    async def until_stopped(arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        return await answers.unless(stop, asyncio.ensure_future(order(arguments, send, stop)))
+
+    return until_stopped
 
 
 def _connector(arguments: dict[str, Any]) -> Connector:

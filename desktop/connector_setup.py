@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ENDING_S = 1.0
-"""How long what was begun may take when the host ends."""
-
 _KEY_STORE_CODES = ("KEYRING_", "CONNECTOR_KEY_MISSING")
 
 
@@ -126,9 +123,6 @@ class ConnectorSetup:
             ConnectorError: the key could not be deleted; the connector stays then, unless `leave_key`. Without a
                 key store there is none to be deleted.
         """
-        return await self._whole(self._remove(name, leave_key))
-
-    async def _remove(self, name: str, leave_key: bool) -> Removed:
         secret = self._connectors.own(name).secret
         if secret is None or secret.kind == "env" or leave_key:
             note = _LEFT if secret is not None and secret.kind == "keyring" else ""
@@ -144,6 +138,9 @@ class ConnectorSetup:
                 code=fault.error_code,
                 retryable=fault.retryable,
             ) from None
+        return await self._whole(self._forgotten(name, secret, key))
+
+    async def _forgotten(self, name: str, secret: SecretRef, key: Secret | None) -> Removed:
         try:
             return Removed(await self._connectors.remove(name))
         except BaseException:
@@ -154,19 +151,24 @@ class ConnectorSetup:
         self, connector: Connector, key: Secret | None, keep: "Callable[[Connector], Awaitable[None]]"
     ) -> Connector:
         """`connector` after its key and it were kept, both or neither."""
-        return await self._whole(self._keep(connector, key, keep))
-
-    async def _keep(
-        self, connector: Connector, key: Secret | None, keep: "Callable[[Connector], Awaitable[None]]"
-    ) -> Connector:
         secret = connector.secret
         if key is None or secret is None:
             await keep(connector)
             return connector
+        # Whoever gives up while the key store is waited for finds it as it was.
         _, old = await self._credentials.exchange(secret.name, key, base_url=connector.base_url)
         if old is not None:
             self._learn(old)
         self._learn(key)
+        return await self._whole(self._recorded(connector, secret, old, keep))
+
+    async def _recorded(
+        self,
+        connector: Connector,
+        secret: SecretRef,
+        old: Secret | None,
+        keep: "Callable[[Connector], Awaitable[None]]",
+    ) -> Connector:
         try:
             await keep(connector)
         except BaseException:
@@ -195,11 +197,7 @@ class ConnectorSetup:
         return await asyncio.shield(task)
 
     async def aclose(self) -> None:
-        """Let what was begun come to its end, but wait for no key store that asks a person: that is given up."""
-        if self._works:
-            await asyncio.wait(self._works, timeout=ENDING_S)
-        for work in self._works:
-            work.cancel()
+        """Wait for what is being written."""
         await asyncio.gather(*self._works, return_exceptions=True)
 
 

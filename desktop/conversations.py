@@ -17,14 +17,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from desktop.agent_stores import AgentStores
-from desktop.agents import FIRST_AGENT, AgentRefusedError, Agents, agent_terms, definition
+from desktop.agents import AgentRefusedError, Agents, agent_terms, definition
 from desktop.choices import Choice, ChoiceBook
 from desktop.pictures import message_of
 from desktop.profile_store import AgentRecord, ConversationRecord, ProfileStore, ProfileTx
 from desktop.terms import Terms
 from runtime_host.admission import run_images
 from runtime_host.capabilities import AgentInspection
-from runtime_host.definitions import AgentDefinition, ImagePart, SessionOptions, TrustedContext
+from runtime_host.definitions import ImagePart, SessionOptions, TrustedContext
 from runtime_host.errors import (
     AgentBusyError,
     AgentRuntimeError,
@@ -45,7 +45,6 @@ log = logging.getLogger("remuda.conversations")
 
 T = TypeVar("T")
 
-DEFAULT_AGENT = AgentDefinition(id=FIRST_AGENT, instructions="")
 OWNER = TrustedContext(tenant_id="personal", user_id="me")
 TITLE_CHARS = 60
 TITLE_SOURCE_CHARS = 4096
@@ -180,6 +179,9 @@ class Conversations:
     def _row(self, record: ConversationRecord) -> Row:
         choice = self._choices().find(record.choice)
         where = choice.harness_name + " · " + choice.runs if choice else "its model is not set up here any more"
+        agent = self._agents.get(record.agent_id)
+        if agent is not None and len(self._agents) > 1:
+            where = f"{agent.name} · {where}"
         return Row(record, where, self._state(record))
 
     def _state(self, record: ConversationRecord) -> RunState:

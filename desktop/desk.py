@@ -73,6 +73,12 @@ class WindowDesk:
             **self.setup.commands,
         }
 
+    async def aclose(self) -> None:
+        """End what goes on beside the window's questions."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     # ------------------------------------------------------------ what changed
 
     def _conversation_changed(self, conversation_id: str) -> None:
@@ -296,7 +302,8 @@ class WindowDesk:
             if chosen is not None:
                 return chosen, self._new_choice[1]
         agent = self._agent_for_new()
-        choice = book.find(agent.choice) or book.default()
+        # One whose model is gone goes to no other of itself: the person chooses.
+        choice = book.default() if agent.choice is None else book.find(agent.choice)
         return choice, agent.effort if choice is not None and agent.effort in choice.efforts else ""
 
     # ---------------------------------------------------------------- commands
@@ -341,7 +348,9 @@ class WindowDesk:
             row = await self._host.conversations.row(conversation_id)
             choice, effort = self._host.conversations.choice_of(row.record) if row else (None, "")
         if choice is None:
-            raise AgentRuntimeError(missing(row.record.choice if row else None), code="CHOICE_GONE")
+            raise AgentRuntimeError(
+                missing(row.record.choice if row else self._agent_for_new().choice), code="CHOICE_GONE"
+            )
         return choice, effort
 
     async def _send(self, command: dto.Send, text: str, authority: ChannelAuthority) -> dto.Outcome:

@@ -269,9 +269,9 @@ def _settings_and_drafts(tx: ProfileTx) -> tuple[dict[str, Any], dict[str, str]]
 
 
 def _masked(value: Any) -> Any:
-    """A setting without the password that an address may carry."""
+    """A setting without the password that an address may carry, and without where a login is kept."""
     if isinstance(value, dict):
-        return {key: _masked(member) for key, member in value.items()}
+        return {key: _masked(member) for key, member in value.items() if key != "secret"}
     if isinstance(value, list):
         return [_masked(member) for member in value]
     if isinstance(value, str) and "://" in value and "@" in value:

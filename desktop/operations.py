@@ -19,7 +19,7 @@ from desktop.agents import agent_terms
 from desktop.answers import Send
 from desktop.choices import NATIVE, Choice, missing, native_choice
 from desktop.connector_orders import ConnectorOrders
-from desktop.exit_codes import CANCELLED, COMPLETED, FAILED, SILENT, USAGE
+from desktop.exit_codes import COMPLETED, FAILED, SILENT, USAGE
 from desktop.network_orders import NetworkOrders
 from desktop.pictures import pictures_of
 from desktop.profile_store import AgentRecord
@@ -292,12 +292,12 @@ class Operations:
         looking = asyncio.ensure_future(
             answers.follow(run, name, reference, send, asyncio.Event(), after_sequence=after_sequence)
         )
-        return await _unless(stop, looking)
+        return await answers.unless(stop, looking)
 
     async def _result(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         await self._host.recover()
         name, reference, run = await self._host.conversations.find_run(str(arguments["run"]))
-        return await _unless(stop, asyncio.ensure_future(answers.result(run, name, reference, send)))
+        return await answers.unless(stop, asyncio.ensure_future(answers.result(run, name, reference, send)))
 
     async def _inspect(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         agent = self._agent_for_new(arguments)
@@ -416,19 +416,6 @@ def _terms(arguments: dict[str, Any], agent: AgentRecord | None) -> Terms | None
     """What a new session is opened on, or what one that is there has to be on, where that was said."""
     policy, environment = arguments.get("policy"), arguments.get("environment")
     return terms(policy, environment) if agent is None else agent_terms(agent, policy, environment)
-
-
-async def _unless(stop: asyncio.Event, looking: "asyncio.Future[int]") -> int:
-    """What `looking` comes to, or that it was ended by `stop`."""
-    stopped = asyncio.ensure_future(stop.wait())
-    either: set[asyncio.Future[Any]] = {stopped, looking}
-    try:
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        return await looking if looking.done() else CANCELLED
-    finally:
-        for task in (stopped, looking):
-            task.cancel()
-        await asyncio.gather(stopped, looking, return_exceptions=True)
 
 
 _USAGE_CODES = {

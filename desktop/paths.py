@@ -82,6 +82,11 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def is_agent_id(name: str) -> bool:
+    """Whether an agent, and so its folder, may be called that."""
+    return _AGENT_ID.fullmatch(name) is not None
+
+
 class ProfilePaths(NamedTuple):
     """The files of one profile."""
 
@@ -110,6 +115,11 @@ class ProfilePaths(NamedTuple):
         return self.root / "logs"
 
     @property
+    def old_logs(self) -> Path:
+        """Where the logs of all profiles lay together once."""
+        return self.data / "logs"
+
+    @property
     def models(self) -> Path:
         """What the person says of models; the same for all profiles."""
         return self.data / "models.toml"
@@ -121,7 +131,7 @@ class ProfilePaths(NamedTuple):
 
     def agent(self, agent_id: str) -> Path:
         """Folder of one agent."""
-        if not _AGENT_ID.fullmatch(agent_id):
+        if not is_agent_id(agent_id):
             raise ValueError(f"no agent is called {agent_id!r}")
         return self.agents / agent_id
 

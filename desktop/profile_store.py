@@ -294,7 +294,19 @@ def _conversation(row: tuple[Any, ...]) -> ConversationRecord:
 
 
 def _agent(agent_id: str, name: str, record: str) -> AgentRecord:
-    return msgspec.convert({**from_json(record), "agent_id": agent_id, "name": name}, AgentRecord)
+    """The record; what does not fit its field, of a newer version or spoiled, counts as not said: that permits less."""
+    kept = from_json(record)
+    said = kept.items() if isinstance(kept, dict) else ()
+    fitting = {key: value for key, value in said if key not in ("agent_id", "name") and _fits(key, value)}
+    return msgspec.convert({**fitting, "agent_id": agent_id, "name": name}, AgentRecord)
+
+
+def _fits(key: str, value: Any) -> bool:
+    try:
+        msgspec.convert({"agent_id": "", "name": "", key: value}, AgentRecord)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _agent_json(record: AgentRecord) -> dict[str, Any]:

@@ -24,6 +24,8 @@ MOST_PROFILES = 64
 PATIENCE_S = 5.0
 """How long another process may be making, renaming or deleting one."""
 
+_ACCEPTS = 0x10000
+"""Among the flags of a Unix socket: it listens."""
 _NOTE = "removal.json"
 _NAME_FILE = "name"
 _NAME_FILE_BYTES = 4096
@@ -74,6 +76,11 @@ def display_name(profile: ProfilePaths) -> str:
 
 def is_running(profile: ProfilePaths) -> bool:
     """Whether a host of this profile listens. Its lock is left alone: taking it would look like a host to others."""
+    try:
+        with open("/proc/net/unix", "rb") as file:
+            return any(_listens(line, os.fsencode(profile.control)) for line in file)
+    except OSError:
+        pass  # another system than Linux: it is knocked at
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(0.5)
         try:
@@ -81,6 +88,12 @@ def is_running(profile: ProfilePaths) -> bool:
         except OSError:
             return False
     return True
+
+
+def _listens(line: bytes, path: bytes) -> bool:
+    """Whether a line of the kernel's list of Unix sockets is that of one that listens at `path`."""
+    parts = line.rstrip(b"\n").split(maxsplit=7)
+    return len(parts) == 8 and parts[7] == path and int(parts[3], 16) & _ACCEPTS != 0
 
 
 def resolve(data: Path, word: str | None) -> ProfilePaths:

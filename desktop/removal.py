@@ -25,6 +25,7 @@ log = logging.getLogger("remuda.profiles")
 NOTE = "removal.json"
 """In the root of a profile: it is to go."""
 _NOTE_BYTES = 1024 * 1024
+_OLD_LOGS = tuple(f"host.log.{number}" for number in (1, 2, 3))
 
 
 class Note(NamedTuple):
@@ -199,10 +200,12 @@ def sweep_data_folder(paths: ProfilePaths) -> None:
             return
     if unfinished(profiles):
         return
-    for file in (paths.models, profiles / ".lock"):
+    # Until profiles had logs of their own there was one beside them.
+    old = paths.old_logs
+    for file in (paths.models, profiles / ".lock", *(old / name for name in ("host.log", *_OLD_LOGS))):
         with contextlib.suppress(OSError):
             if stat.S_ISREG(os.lstat(file).st_mode):
                 file.unlink()
-    for folder in (profiles, paths.data):
+    for folder in (old, profiles, paths.data):
         with contextlib.suppress(OSError):
             folder.rmdir()

@@ -8,7 +8,6 @@ removed while a reply is being written; once keys are gone the files go too, wha
 import asyncio
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,6 +101,10 @@ def _beside(paths: ProfilePaths) -> list[StoredRow]:
         size_bytes = os.lstat(paths.models).st_size
         said = "What you declared of models. It is the same for all profiles."
         rows.append(StoredRow("Models of yours", str(paths.models), size_bytes, 1, said))
+    size_bytes, count = _whole(paths.old_logs)
+    if count:
+        said = "Facts about the program, from before each profile had a log of its own. It goes with the last profile."
+        rows.append(StoredRow("Earlier log", str(paths.old_logs), size_bytes, count, said))
     if not paths.control.is_relative_to(paths.root) and os.path.lexists(paths.control):
         rows.append(StoredRow("Control socket", str(paths.control), 0, 1, "How the command line reaches the program."))
     for folder in removal.unfinished(paths.root.parent):
@@ -165,8 +168,7 @@ def total_bytes(rows: list[StoredRow]) -> int:
 
 def what_goes(rows: list[StoredRow], name: str) -> tuple[str, ...]:
     """What is lost with a profile, one sentence each, for the question before."""
-    kinds = Counter(row.what.split(" ")[0] for row in rows)
-    keys = kinds["Key"]
+    keys = sum(row.what.startswith(("Key of ", "Login of ")) for row in rows)
     size_mib = total_bytes(rows) / (1024 * 1024)
     return (
         f"All conversations, drafts, agents, connectors and settings of {name}, {size_mib:.1f} MiB of files.",

@@ -54,7 +54,6 @@ PROPOSALS: tuple[Action, ...] = (
     Action("add-connector", "Add a connection…", "For a service with a key, or for a server.", "plus"),
     Action("test", "Test", "Asks the provider for its models with this key. Nothing is written to a model.", "check"),
     Action("refresh", "Ask for the models again", "The provider is asked what it offers now.", "again"),
-    Action("models", "Show its models", icon="list"),
     Action(
         "change-key",
         "Change the key…",

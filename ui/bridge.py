@@ -30,8 +30,8 @@ FRAME_S = 0.016
 PICTURE_REFUSED = "This model takes none anyway."
 DRAFT_AFTER_MS = 400
 LISTING_ROWS = 60
-_ONE_LINE = ("title", "harness", "profile", "effort", "enter", "proxy", "certificates")
-_NAMES = ("sentence", "agentName", "modelsOf", "modelsDefault")
+_ONE_LINE = ("title", "harness", "effort", "enter", "proxy", "certificates")
+_NAMES = ("profile", "otherProfile", "sentence", "agentName", "modelsOf", "modelsDefault")
 _SENTENCES = ("runSentence", "problem", "wallSentence", "wallSystem", "keyStoreSentence", "keyStoreWay")
 _THEMES: tuple[dto.Theme, ...] = ("system", "light", "dark")
 

@@ -18,6 +18,9 @@ from ui.wire import dto
 Page = Literal["conversation", "selftest", "settings"]
 Area = Literal["facts", "conversations", "choices", "isolation", "notices", "theme", "composer"]
 
+USUAL_PROFILE = "personal"
+"""The profile one gets without asking for another: its window needs no name of its own."""
+
 NOT_DONE = "NOT_DONE"
 """Code of an outcome that is what the person chose: the dialog was closed without an answer."""
 
@@ -176,6 +179,7 @@ class Store:
         return {
             "ready": self.hello is not None and selected is not None,
             "profile": self.hello.profile if self.hello else "",
+            "otherProfile": self.hello.profile if self.hello and self.hello.profile != USUAL_PROFILE else "",
             "theme": self.appearance.theme,
             "page": self.page,
             "conversation": conversation or "",

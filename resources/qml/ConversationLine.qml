@@ -6,7 +6,12 @@ Item {
 
     required property var row
     required property int index
+    property bool resting: false
     signal opened
+
+    // Out of sight and kept for another row: nothing may move in it.
+    ListView.onPooled: resting = true
+    ListView.onReused: resting = false
 
     function open() {
         remuda.select(row.id);
@@ -74,7 +79,7 @@ Item {
         }
         StateMark {
             id: mark
-            visible: line.row.word.length > 0
+            visible: line.row.word.length > 0 && !line.resting
             anchors.right: parent.right
             anchors.rightMargin: theme.s8
             anchors.verticalCenter: second.verticalCenter

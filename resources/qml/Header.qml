@@ -43,6 +43,15 @@ Item {
             Accessible.role: Accessible.Heading
             Accessible.name: text
         }
+        Quiet {
+            x: theme.s8
+            width: parent.width - theme.s8
+            visible: now.page === "settings" && now.profile.length > 0
+            text: "Profile " + now.profile
+            horizontalAlignment: Text.AlignLeft
+            elide: Text.ElideRight
+            wrapMode: Text.NoWrap
+        }
         T.AbstractButton {
             id: sentence
             visible: now.page === "conversation" && now.sentence.length > 0

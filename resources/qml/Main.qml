@@ -212,6 +212,12 @@ Item {
             }
         }
     }
+    Binding {
+        target: root.Window.window
+        when: root.Window.window !== null
+        property: "title"
+        value: now.otherProfile.length > 0 ? "Remuda · " + now.otherProfile : "Remuda"
+    }
     Connections {
         target: root.Window.window
         function onClosing() { remuda.windowClosed(); }

@@ -11,7 +11,8 @@ Item {
     function deeds(row) {
         const names = [];
         if (row.available) {
-            names.push("default-everywhere");
+            if (!row.default)
+                names.push("default-everywhere");
             if (row.narrowed && !row.own)
                 names.push("default");
         }

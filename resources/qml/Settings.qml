@@ -65,10 +65,12 @@ Item {
         anchors.top: bar.bottom
         anchors.topMargin: theme.hairline
         anchors.bottom: parent.bottom
+        anchors.bottomMargin: works.visible ? works.height : 0
         width: parent.width
         source: root.places[root.at].file
     }
     Works {
+        id: works
         anchors.bottom: parent.bottom
         width: parent.width
         side: bar.x + bar.side

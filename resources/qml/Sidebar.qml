@@ -38,6 +38,7 @@ Rectangle {
             tint: theme.accent
         }
         Words {
+            id: brand
             visible: !root.rail
             anchors.left: mark.right
             anchors.leftMargin: theme.s8
@@ -45,6 +46,17 @@ Rectangle {
             text: "Remuda"
             font.weight: theme.strong
             wrapMode: Text.NoWrap
+        }
+        Name {
+            visible: !root.rail
+            anchors.left: brand.right
+            anchors.leftMargin: theme.s8
+            anchors.right: parent.right
+            anchors.rightMargin: theme.s8 + theme.control
+            anchors.baseline: brand.baseline
+            text: now.otherProfile
+            color: theme.quiet
+            font.pixelSize: theme.fontQuiet
         }
         IconBtn {
             visible: !root.rail

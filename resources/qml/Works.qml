@@ -1,6 +1,6 @@
 import QtQuick
 
-// What goes on: in the trusted dialog, or as work that can be cancelled. It lies over the foot of the page: nothing moves when it comes or goes.
+// What goes on: in the trusted dialog, or as work that can be cancelled. It stands at the foot: nothing moves when it comes or goes.
 Rectangle {
     id: works
 

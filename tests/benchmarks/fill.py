@@ -12,9 +12,10 @@ from pathlib import Path
 
 from desktop import paths
 from desktop.agent_stores import AgentStores
-from desktop.conversations import DEFAULT_AGENT
+from desktop.agents import FIRST_AGENT
 from desktop.profile_store import ConversationRecord, ProfileTx, open_profile_store
 from desktop.settings import Settings
+from runtime_host.definitions import AgentDefinition
 from runtime_host.session import SessionReference
 from runtime_host.storage.base import AgentTx, ItemRecord, SessionRecord
 
@@ -36,7 +37,7 @@ async def fill(folder: Path, count: int) -> None:
             reference = SessionReference(
                 version=1,
                 session_id=f"session-{number}",
-                agent_id=DEFAULT_AGENT.id,
+                agent_id=FIRST_AGENT,
                 scope_digest=SCOPE,
                 driver_id="native.agent",
             )
@@ -48,7 +49,7 @@ async def fill(folder: Path, count: int) -> None:
                     archived=False,
                     created_ms=now_ms - number * HOUR_MS,
                     updated_ms=now_ms - number * HOUR_MS,
-                    agent_id=DEFAULT_AGENT.id,
+                    agent_id=FIRST_AGENT,
                 )
             )
             tx.add_conversation_session(
@@ -63,7 +64,7 @@ async def fill(folder: Path, count: int) -> None:
                     session_id=f"session-{number}",
                     scope_digest=SCOPE,
                     created_ms=created_ms,
-                    definition=DEFAULT_AGENT.model_dump(mode="json"),
+                    definition=AgentDefinition(id=FIRST_AGENT).model_dump(mode="json"),
                     options={},
                 )
             )
@@ -84,7 +85,7 @@ async def fill(folder: Path, count: int) -> None:
                 )
 
     await store.transact(conversations)
-    agent = await agents.open(DEFAULT_AGENT.id)
+    agent = await agents.open(FIRST_AGENT)
     await agent.transact(sessions)
     await agents.aclose()
     await store.close()

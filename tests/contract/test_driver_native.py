@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -31,6 +31,25 @@ CALLS: Final[dict[ToolBehaviour, str]] = {
 }
 
 
+def chat_results(body: dict[str, Any]) -> list[Told]:
+    newest = itertools.takewhile(lambda message: message["role"] == "tool", reversed(body["messages"]))
+    return [Told(each["tool_call_id"], str(each["content"])) for each in newest][::-1]
+
+
+def response_results(body: dict[str, Any]) -> list[Told]:
+    newest = itertools.takewhile(lambda item: item["type"] == "function_call_output", reversed(body["input"]))
+    return [Told(each["call_id"], str(each["output"])) for each in newest][::-1]
+
+
+def message_results(body: dict[str, Any]) -> list[Told]:
+    content = body["messages"][-1]["content"]
+    blocks = [] if isinstance(content, str) else content
+    return [Told(each["tool_use_id"], str(each["content"])) for each in blocks if each["type"] == "tool_result"]
+
+
+RESULTS: Final = {"openai-compatible": chat_results, "openai": response_results, "anthropic": message_results}
+
+
 class NativeBench:
     def __init__(self, server: ChatServer) -> None:
         self.server = server
@@ -53,13 +72,9 @@ class NativeBench:
         self.server.behaviour = CALLS[how]
 
     def told(self) -> list[Told]:
-        told: list[Told] = []
-        for request in self.server.requests:
-            messages = request.json()["messages"]
-            # Each round says the whole conversation; its newest results are at the end.
-            newest = itertools.takewhile(lambda message: message["role"] == "tool", reversed(messages))
-            told += [Told(each["tool_call_id"], str(each["content"])) for each in newest][::-1]
-        return told
+        # Each round says the whole conversation; its newest results are at the end.
+        results = RESULTS[self.server.vendor]
+        return [each for request in self.server.requests for each in results(request.json())]
 
     def sent(self) -> int:
         return len(self.server.requests)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from runtime_host.connectors.base import ConnectorRegistry, Vendor
+from runtime_host.connectors.base import Connector, ConnectorRegistry, Vendor
 from runtime_host.connectors.transport import Timeouts
 from runtime_host.definitions import ImagePart, JsonSchemaFormat, ReasoningConfig
 from runtime_host.drivers.base import TranscriptMessage, Turn
@@ -354,6 +354,24 @@ async def test_a_stop_ends_the_wait_for_the_next_try_at_once(far: Far) -> None:
     assert len(far.server.requests) == 1
 
 
+async def test_a_connector_that_moves_between_two_tries_sends_nothing_elsewhere(far: Far) -> None:
+    async with ChatServer(key=None) as other:
+        far.server.key = None
+        far.server.behaviour = "500"
+        places = [far.server.base_url]
+        registry = ConnectorRegistry(
+            lambda name: Connector(name=name, vendor=far.vendor, base_url=places[0]), far.registry()._secrets
+        )
+
+        async def move(_: float) -> None:
+            places[0] = other.base_url
+
+        came = await drive(registry, retries=Retries(sleep=move))
+        assert other.requests == []
+    assert came.result.error is not None
+    assert came.result.error.code == "AGENT_CONFIGURATION_CHANGED"
+
+
 async def test_after_text_was_shown_nothing_is_repeated(far: Far) -> None:
     far.server.script = ["cut-after-text"]
     came = await far.drive()
@@ -540,6 +558,16 @@ async def test_reasoning_before_a_call_goes_back_exactly_as_it_came(server_type:
         assert [each["text"] for each in told(events, "reasoning.completed")] == ["France. Its capital."]
         assert next(each["text"] for each in told(events, "agent.message.completed")) == "Let me look."
         assert len(server.requests) == 2
+
+
+async def test_a_chat_server_gets_back_what_it_put_beside_a_call() -> None:
+    """Signatures of calls and the reasoning before them, which some providers refuse to go on without."""
+    async with ChatServer(behaviour="tool-with-extras") as server:
+        world = World()
+        events, result = await with_tools(Far(server), world)
+        assert result.status == "completed", result.error
+        assert world.effects == ["Paris"]
+        assert [each["text"] for each in told(events, "reasoning.completed")] == ["France. Its capital."]
 
 
 @pytest.mark.parametrize("server_type", [ResponsesServer, MessagesServer])

@@ -684,6 +684,35 @@ async def tool_after_text(answer: Answer) -> None:
     await answer.finish("stop")
 
 
+@behaviour("tool-with-extras")
+async def tool_with_extras(answer: Answer) -> None:
+    """Reasons, signs its call, and goes on only when both come back as they were, as some providers want it."""
+    answer.start_stream()
+    details = [{"type": "reasoning.text", "index": 0, "text": "France. Its capital.", "signature": "s"}]
+    extra = {"google": {"thought_signature": "c2lnbmVk"}}
+    if answer.results():
+        asked = answer.request.json()["messages"][-2]
+        whole = (
+            asked.get("reasoning_content"),
+            asked.get("reasoning_details"),
+            asked["tool_calls"][0]["extra_content"],
+        )
+        if whole != ("France. Its capital.", details, extra):
+            await answer.fail("Function call is missing a thought_signature", "invalid_request_error")
+            return
+        await _report(answer)
+        return
+    pieces: list[dict[str, Any]] = [
+        {"type": "reasoning.text", "index": 0, "text": "France. "},
+        {"type": "reasoning.text", "index": 0, "text": "Its capital.", "signature": "s"},
+    ]
+    for piece in pieces:
+        await answer.delta(reasoning_content=piece["text"], reasoning_details=[piece])
+    function = {"name": _first_tool(answer), "arguments": '{"city": "Paris"}'}
+    await answer.delta(tool_calls=[{"index": 0, "id": "call_a", "function": function, "extra_content": extra}])
+    await answer.finish("tool_calls")
+
+
 @behaviour("tool-two-rounds")
 async def tool_two_rounds(answer: Answer) -> None:
     answer.start_stream()

@@ -20,7 +20,7 @@ KNOWN_FIELDS = {
 }  # fmt: skip
 ONLY_CHAT = {
     "odd-shapes", "done-without-finish", "finish-without-done", "refuses-stream-options", "reasoning", "tool-no-id",
-    "split-surrogates", "429-quota", "content-filter",
+    "split-surrogates", "429-quota", "content-filter", "tool-with-extras",
 }  # fmt: skip
 USAGE_AT_START = {
     "input_tokens": 10,

@@ -20,7 +20,7 @@ KNOWN_FIELDS = {
 }  # fmt: skip
 ONLY_CHAT = {
     "odd-shapes", "done-without-finish", "finish-without-done", "refuses-stream-options", "reasoning", "tool-no-id",
-    "split-surrogates",
+    "split-surrogates", "tool-with-extras",
 }  # fmt: skip
 USAGE = {
     "input_tokens": 21,

@@ -220,6 +220,11 @@ SCENES: dict[str, Scene] = {
     "delete-contrast": Scene(DELETE, looks={"high_contrast": True}),
     "delete-contrast-dark": Scene(DELETE, looks={"high_contrast": True, "dark": True}),
     "delete-2x": Scene(DELETE, scale="2"),
+    "delete-narrow-zoom": Scene(
+        wire.AskDelete(question=1, asked_by=ASKED_BY, what="conversation", title=HOSTILE, goes=DELETE.goes),
+        looks={"zoom_percent": 200},
+        screen="480x800x24",
+    ),
     "delete-zoom": Scene(DELETE, looks={"zoom_percent": 150}),
     "remove": Scene(REMOVE),
     "remove-dark": Scene(REMOVE, looks={"dark": True}, sign={"picture": "amber snowflake"}),

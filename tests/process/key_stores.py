@@ -109,7 +109,7 @@ class Bus:
     def unlock(self) -> None:
         """Unlock it again without a question, as signing in to the desktop does."""
         import secretstorage
-        from jeepney import DBusAddress, MessageType, new_method_call
+        from jeepney import DBusAddress, MessageType, new_method_call  # type: ignore[import-untyped]
         from secretstorage.util import format_secret, open_session
 
         with closing(self._connect()) as connection:
@@ -152,7 +152,7 @@ class Bus:
             return bool(self._call(connection, "NameHasOwner", "s", (name,)))
 
     def _connect(self) -> Any:
-        from jeepney.io.blocking import open_dbus_connection
+        from jeepney.io.blocking import open_dbus_connection  # type: ignore[import-untyped]
         from secretstorage.util import add_match_rules
 
         connection = open_dbus_connection(bus=self.address)

@@ -17,7 +17,7 @@ import pytest
 from desktop import host_lock
 from tests.loopback.chat_server import ChatServer
 from tests.process.app_driver import App, Home, alive, app, asked, chat_server, end, until
-from tests.process.test_app_canary import memory
+from tests.process.canaries import memory
 from tests.process.xvfb import Display, xvfb
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("linux")]

@@ -1,6 +1,7 @@
 """Connectors from the command line, with a real server and a real key store: added, tried, changed, removed."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,3 +261,21 @@ def test_a_vendor_brings_its_address(place: Home, vendor: str, base_url: str) ->
     assert listed(place, vendor)["vendor"] == vendor
     no_vendor = place.run("connectors", "add", "x", "--vendor", "nobody", "--model", "m", "--json")
     refused(no_vendor, "CONNECTOR_CONFIGURATION", 2)
+
+
+def test_who_waits_for_a_key_store_is_told_and_can_stop(home: Path, server: ChatServer) -> None:
+    with session_bus(home) as bus:
+        place = Home(home, {"DBUS_SESSION_BUS_ADDRESS": bus.address})
+        with bus.key_store():
+            add(place, server)
+        with bus.silent_key_store():
+            for words in (("run", "Hi"), ("connectors", "remove", "mine", "--yes")):
+                with place.running(*words) as waiting:
+                    assert waiting.stderr is not None
+                    assert "slow to answer" in waiting.stderr.readline()
+                    waiting.send_signal(signal.SIGINT)
+                    assert waiting.wait(20) == 3
+            assert listed(place)["key_state"] == "slow"
+        with bus.key_store():
+            assert keys(bus) == [OLD]
+            assert place.run("run", "Hi").returncode == 0

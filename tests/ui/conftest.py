@@ -109,6 +109,14 @@ class Bench:
         assert found is not None, f"no {name}"
         return found
 
+    def everything(self) -> list[QObject]:
+        """Every object of the window; rows of lists are its children on screen only."""
+        shown = list(_visual(self.window.contentItem()))
+        kids = [*self.window.findChildren(QObject), *shown]
+        for item in shown:
+            kids += item.findChildren(QObject)
+        return list({id(kid): kid for kid in kids}.values())
+
     def all(self, type_name: str) -> list[QObject]:
         """Every object of a QML type of ours."""
         kids = [*self.window.findChildren(QObject), *_visual(self.window.contentItem())]

@@ -222,8 +222,8 @@ class FakeHost(Talk):
 
 
 def hello_message(**more: Any) -> dto.HostHello:
-    values: dict[str, Any] = {"theme": "system", "dark": False, **more}
-    return dto.HostHello(version=dto.PROTOCOL_VERSION, build=BUILD, profile="personal", **values)
+    values: dict[str, Any] = {"theme": "system", "dark": False, "profile": "personal", **more}
+    return dto.HostHello(version=dto.PROTOCOL_VERSION, build=BUILD, **values)
 
 
 class Screen:

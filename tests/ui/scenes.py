@@ -279,12 +279,20 @@ class Stage:
     """One renderer on a screen, with shortcuts for scenes."""
 
     def __init__(
-        self, screen: Screen, out: Path, *, dark: bool = False, scale: str = "1", high: bool = False, zoom: int = 100
+        self,
+        screen: Screen,
+        out: Path,
+        *,
+        dark: bool = False,
+        scale: str = "1",
+        high: bool = False,
+        zoom: int = 100,
+        walls: str = "none",
     ) -> None:
         self.screen, self.out = screen, out
         env = screen.env(QT_SCALE_FACTOR=scale) if scale != "1" else screen.env()
         hello = hello_message(dark=dark, theme="dark" if dark else "light", high_contrast=high, zoom_percent=zoom)
-        self.host = FakeHost(env=env, hello=hello)
+        self.host = FakeHost(env=env, hello=hello, walls=walls)
         self.host.wait_for(dto.Locked)
         self.window = screen.window(self.host.process.pid)
         self.revision = 0
@@ -784,7 +792,11 @@ LOOKS: dict[str, tuple[dict[str, object], tuple[int, int], tuple[str, ...]]] = {
     "": ({}, (1120, 760), tuple(SCENES)),
     "-dark": ({"dark": True}, (1120, 760), tuple(SCENES)),
     "-480": ({}, (480, 800), tuple(name for name in SCENES if name not in ("failed", "stopped", "many"))),
-    "-700": ({"dark": True}, (700, 700), ("conversation", "failed", "picker", "right-to-left", "settings-connections", "found")),
+    "-700": (
+        {"dark": True},
+        (700, 700),
+        ("conversation", "failed", "picker", "right-to-left", "settings-connections", "found"),
+    ),
     "-2x": ({"scale": "2"}, (1560, 1180), ("first-run", "conversation", "picker", *SETTINGS)),
     "-contrast": ({"high": True}, (1120, 760), ("conversation", "failed", "picker", *SETTINGS)),
     "-zoom": ({"zoom": 200}, (1120, 900), ("conversation", "first-run", "found", "picker", *SETTINGS)),

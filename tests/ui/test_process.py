@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.ui.fake_host import FakeHost, Screen, hello_message
-from tests.ui.scenes import SCENES, Stage
+from tests.ui.scenes import PLACES, SCENES, TITLES, Stage
 from ui.wire import dto
 from ui.wire.framing import HEAD
 
@@ -152,3 +152,28 @@ def test_typing_in_the_real_window_reaches_the_host() -> None:
         host.close()
     finally:
         screen.close()
+
+
+@pytest.mark.gui
+@pytest.mark.needs("xdotool")
+def test_the_settings_open_behind_the_walls_and_then_rest() -> None:
+    """Their files are read after the walls stand; a page that is looked at wakes nothing."""
+    screen = Screen()
+    try:
+        stage = Stage(screen, Path(), walls="landlock,seccomp,caps")
+        stage.dress(tuple(row for row in TITLES if row[3] != "working"))
+        stage.select("c1", "A conversation")
+        stage.host.settle()
+        for place in PLACES:
+            stage.key("ctrl+comma" if place == PLACES[0] else "Right")
+        assert {want.page for want in stage.host.said if isinstance(want, dto.WantPage)} == {
+            "connections", "agents", "profiles", "stored",
+        }  # fmt: skip
+        stage.host.pump(1.0)
+        before = switches(stage.host.process.pid)
+        stage.host.pump(3.0)
+        assert switches(stage.host.process.pid) - before <= 3
+        told = stage.close()
+    finally:
+        screen.close()
+    assert [line for line in told.splitlines() if "renderer ends" not in line] == []

@@ -7,6 +7,7 @@ from PySide6.QtCore import QObject, QPoint, QPointF, Qt
 from PySide6.QtGui import QGuiApplication, QWheelEvent
 
 from tests.ui.conftest import Bench
+from tests.ui.fake_host import hello_message, rows_of
 from ui.wire import dto
 
 ENTER = Qt.Key.Key_Return
@@ -401,6 +402,15 @@ def test_nothing_is_looked_for_before_the_person_says_so(bench: Bench) -> None:
     assert bench.wait_for(dto.UseFound).found == "f1"
 
 
+def test_a_window_of_another_profile_says_so(bench: Bench) -> None:
+    bench.select()
+    assert bench.window.title() == "Remuda"
+    bench.host.send(hello_message(profile="workshop"))
+    bench.settle()
+    assert bench.window.title() == "Remuda · workshop"
+    assert "workshop" in [item.property("text") for item in bench.all("Name") if item.property("visible")]
+
+
 def test_what_holds_the_window_is_always_said(bench: Bench) -> None:
     bench.select()
     bench.host.send(dto.Isolation(level="none", sentence="Nothing holds this window.", walls=(), probes=()))
@@ -485,8 +495,20 @@ def test_tab_reaches_every_part_of_the_window(talk: Bench) -> None:
 
 
 def running_timers(bench: Bench) -> list[QObject]:
-    objects = bench.window.findChildren(QObject)
+    objects = bench.everything()
     return [timer for timer in objects if timer.property("running") is True and timer.property("repeat") is True]
+
+
+def test_a_row_that_is_gone_does_not_go_on_moving(bench: Bench) -> None:
+    bench.host.rows = rows_of([("At work", "Native", 1, "working", False)], time.time_ns() // 1_000_000)
+    bench.host.send(dto.Conversations(filter="", total=1, first=0, rows=tuple(bench.host.rows)))
+    bench.select()
+    bench.key(Qt.Key.Key_Comma, ",", Qt.KeyboardModifier.ControlModifier)  # where no caret blinks
+    bench.settle()
+    assert running_timers(bench)
+    bench.host.send(dto.Conversations(filter="", total=0, first=0, rows=()))
+    bench.settle()
+    assert running_timers(bench) == []
 
 
 def test_an_idle_window_has_no_timer_running(talk: Bench) -> None:

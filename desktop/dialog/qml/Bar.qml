@@ -6,23 +6,24 @@ Rectangle {
     required property var desk
     readonly property var look: desk.look
     readonly property bool chosen: desk.picture.words !== ""
+    // Large letters in a narrow window: the picture stands below the words, and neither is cut.
+    readonly property bool tight: chosen && width < look.s48 * 7
     color: look.accent
-    implicitHeight: look.header
+    implicitHeight: tight ? says.height + mark.height + 2 * look.s12 + look.s8 : look.header
 
     Strokes {
         id: lock
         x: bar.look.s16
-        anchors.verticalCenter: parent.verticalCenter
+        y: bar.tight ? bar.look.s12 : (bar.height - height) / 2
         size: bar.look.s24
         colour: bar.look.onAccent
         path: "M6 11h12v10H6zM8 11V8a4 4 0 0 1 8 0v3M12 15v2.500"
     }
     Column {
-        anchors.left: lock.right
-        anchors.leftMargin: bar.look.s12
-        anchors.right: mark.left
-        anchors.rightMargin: bar.look.s12
-        anchors.verticalCenter: parent.verticalCenter
+        id: says
+        x: lock.x + lock.width + bar.look.s12
+        y: bar.tight ? bar.look.s12 : (bar.height - height) / 2
+        width: (bar.tight || !bar.chosen ? bar.width : mark.x) - x - bar.look.s12
         Plain {
             look: bar.look
             width: parent.width
@@ -45,9 +46,9 @@ Rectangle {
     }
     Row {
         id: mark
-        anchors.right: parent.right
-        anchors.rightMargin: bar.look.s16
-        anchors.verticalCenter: parent.verticalCenter
+        x: bar.tight ? says.x : bar.width - width - bar.look.s16
+        y: bar.tight ? says.y + says.height + bar.look.s8 : (bar.height - height) / 2
+        layoutDirection: bar.tight ? Qt.RightToLeft : Qt.LeftToRight
         spacing: bar.look.s8
         visible: bar.chosen
         Accessible.role: Accessible.Graphic

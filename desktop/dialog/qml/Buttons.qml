@@ -13,20 +13,23 @@ Rectangle {
     property string why
     signal agreed()
     signal declined()
-    implicitHeight: look.control + look.s4 + 2 * look.s16
+    // Where letters are large and the window narrow, the answers stand above one another and the words above them.
+    readonly property bool wide: safe.implicitWidth + act.implicitWidth + look.s12 <= width - 2 * look.s24
+    readonly property bool beside: width - row.width - 2 * look.s24 - look.s16 > look.s48 * 2
+    implicitHeight: row.height + 2 * look.s16 + (said.visible && !beside ? said.implicitHeight + look.s12 : 0)
     color: look.page
 
     function takeSafe() { safe.forceActiveFocus() }
 
     Rectangle { width: parent.width; height: buttons.look.hairline; color: buttons.look.line }
     Plain {
+        id: said
         look: buttons.look
-        anchors.left: parent.left
-        anchors.leftMargin: buttons.look.s24
-        anchors.right: row.left
-        anchors.rightMargin: buttons.look.s16
-        anchors.verticalCenter: parent.verticalCenter
-        maximumLineCount: 2
+        x: buttons.look.s24
+        y: buttons.beside ? row.y + (row.height - height) / 2 : buttons.look.s16
+        width: buttons.beside ? row.x - x - buttons.look.s16 : buttons.width - 2 * x
+        visible: text !== ""
+        maximumLineCount: buttons.beside ? 2 : 4
         elide: Text.ElideRight
         text: buttons.why !== "" ? buttons.why
             : buttons.desk.waiting === 1 ? qsTr("One more question waits behind this one.")
@@ -34,14 +37,18 @@ Rectangle {
         color: buttons.look.quiet
         font.pixelSize: buttons.look.fontQuiet
     }
-    Row {
+    Grid {
         id: row
         anchors.right: parent.right
         anchors.rightMargin: buttons.look.s24
-        anchors.verticalCenter: parent.verticalCenter
+        anchors.bottom: parent.bottom
+        anchors.bottomMargin: buttons.look.s16
+        columns: buttons.wide ? 2 : 1
+        horizontalItemAlignment: Grid.AlignRight
         spacing: buttons.look.s12
         Press { id: safe; look: buttons.look; armed: buttons.armed; text: buttons.no; onPressed: buttons.declined() }
         Press {
+            id: act
             look: buttons.look
             armed: buttons.armed
             on: buttons.yesOn

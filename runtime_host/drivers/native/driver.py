@@ -429,12 +429,12 @@ class NativeRun:
             await retries.sleep(wait_s)
 
     async def _read_reply(self, api: ModelApi, request: ChatRequest, telling: tuple[str, ...]) -> None:
-        tools = self._turn.tools
-        chars = 0
-        async with (
-            self._connectors.use(self._connector.name) as access,
-            aclosing(api.stream(access, request)) as pieces,
-        ):
+        tools, name = self._turn.tools, self._connector.name
+        # After a pause the reply goes on.
+        chars = len(self._reply.text)
+        async with self._connectors.use(name) as access, aclosing(api.stream(access, request)) as pieces:
+            if _endpoint(access.connector) != _endpoint(self._connector):
+                raise _moved(name)
             async for piece in pieces:
                 if tools is not None and telling:
                     # A reply has begun, so the server has read what it was told.

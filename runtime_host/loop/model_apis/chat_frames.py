@@ -13,6 +13,7 @@ from runtime_host.loop.model_apis.pieces import (
     ChatRequest,
     EndReason,
     Finished,
+    Kept,
     Message,
     Piece,
     ReasoningPiece,
@@ -20,7 +21,7 @@ from runtime_host.loop.model_apis.pieces import (
     ToolCallPiece,
     UsageReport,
 )
-from runtime_host.loop.model_apis.reading import CallSizes, Halves, listed, number, object_of
+from runtime_host.loop.model_apis.reading import CallSizes, Halves, KeptSize, listed, number, object_of
 from runtime_host.loop.model_apis.refusals import stream_fault
 from runtime_host.loop.model_apis.sse import ServerEvent
 from runtime_host.results import Usage
@@ -80,11 +81,7 @@ def _message(message: Message) -> Iterator[dict[str, Any]]:
         for answer in message.answers:
             yield {"role": "tool", "tool_call_id": answer.call_id, "content": answer.text}
     elif message.role == "assistant" and message.calls:
-        calls = [
-            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
-        yield {"role": "assistant", "content": message.text or None, "tool_calls": calls}
+        yield _asked(message)
     elif message.images:
         parts: list[dict[str, Any]] = [{"type": "text", "text": message.text}] if message.text.strip() else []
         parts += [{"type": "image_url", "image_url": {"url": data_url(*image)}} for image in message.images]
@@ -93,14 +90,36 @@ def _message(message: Message) -> Iterator[dict[str, Any]]:
         yield {"role": message.role, "content": message.text}
 
 
-class _Slot:
-    """A tool call of this reply."""
+def _asked(message: Message) -> dict[str, Any]:
+    """A message with tool calls, and what its server wants back with them: signatures, and the reasoning before."""
+    extras: dict[str, dict[str, Any]] = {}
+    reasoned: dict[str, Any] = {}
+    for entry in message.kept:
+        if "call" in entry:
+            extras[entry["call"]] = {name: value for name, value in entry.items() if name != "call"}
+        else:
+            reasoned |= entry
+    calls = [
+        {
+            "id": call.call_id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+            **extras.get(call.call_id, {}),
+        }
+        for call in message.calls
+    ]
+    return {"role": "assistant", "content": message.text or None, "tool_calls": calls, **reasoned}
 
-    __slots__ = ("call_id", "index")
+
+class _Slot:
+    """A tool call of this reply. `extra`: what its server put beside it and wants back, such as a signature."""
+
+    __slots__ = ("call_id", "extra", "index")
 
     def __init__(self, index: int | None, call_id: str) -> None:
         self.index = index
         self.call_id = call_id
+        self.extra: dict[str, Any] | None = None
 
 
 class FrameReader:
@@ -117,6 +136,9 @@ class FrameReader:
         # Of each tool call so far: the index the server gave it and its id.
         self._calls: list[_Slot] = []
         self._sizes = CallSizes()
+        self._sealed = KeptSize()
+        self._thought: list[str] = []
+        self._details: list[dict[str, Any]] = []
         self._text = Halves()
         self._reasoning = Halves()
 
@@ -147,6 +169,7 @@ class FrameReader:
     def _choice(self, choice: dict[str, Any]) -> Iterator[Piece]:
         delta = choice.get("delta")
         if isinstance(delta, dict):
+            self._keep_reasoning(delta)
             # Servers name it one way or the other; some send both with the same text.
             reasoning = self._reasoning.whole(_text(delta.get("reasoning_content")) or _text(delta.get("reasoning")))
             if reasoning:
@@ -162,7 +185,31 @@ class FrameReader:
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             end = _END_REASONS.get(reason.lower(), EndReason.UNKNOWN)
+            if kept := self._kept():
+                yield Kept(kept)
             yield Finished(EndReason.REFUSAL if self._refused and end is EndReason.STOP else end)
+
+    def _keep_reasoning(self, delta: dict[str, Any]) -> None:
+        """Some servers refuse results of tools unless the reasoning before the calls comes back as they named it."""
+        thought = delta.get("reasoning_content")
+        if isinstance(thought, str) and thought:
+            self._sealed.grow(len(thought))
+            self._thought.append(thought)
+        for detail in listed(delta.get("reasoning_details")):
+            if isinstance(detail, dict):
+                self._sealed.grow(len(str(detail)))
+                _join(self._details, detail)
+
+    def _kept(self) -> tuple[dict[str, Any], ...]:
+        kept: list[dict[str, Any]] = []
+        if self._thought:
+            kept.append({"reasoning_content": "".join(self._thought)})
+        if self._details:
+            kept.append({"reasoning_details": self._details})
+        signed = [slot for slot in self._calls if slot.extra is not None]
+        kept += [{"call": slot.call_id, "extra_content": slot.extra} for slot in signed]
+        # Without calls nothing is answered, so nothing needs to go back.
+        return tuple(kept) if self._calls else ()
 
     def _tool_call(self, entry: dict[str, Any]) -> ToolCallPiece:
         function = entry.get("function")
@@ -178,6 +225,10 @@ class FrameReader:
         slot = self._slot(index if type(index) is int else None, call_id, name)
         self._calls[slot].call_id = self._calls[slot].call_id or call_id
         self._sizes.grow(slot, len(arguments))
+        extra = entry.get("extra_content")
+        if isinstance(extra, dict):
+            self._sealed.grow(len(str(extra)))
+            self._calls[slot].extra = extra
         return ToolCallPiece(slot, call_id, name, arguments)
 
     def _slot(self, index: int | None, call_id: str, name: str) -> int:
@@ -194,6 +245,17 @@ class FrameReader:
                 break
         self._calls.append(_Slot(index, call_id))
         return len(self._calls) - 1
+
+
+def _join(details: list[dict[str, Any]], detail: dict[str, Any]) -> None:
+    """Put a piece of a reasoning detail to what it continues; another one begins anew."""
+    last = details[-1] if details else {}
+    same = all(last.get(name) == detail.get(name) for name in ("type", "index"))
+    for name in ("text", "summary"):
+        if same and isinstance(last.get(name), str) and isinstance(detail.get(name), str):
+            last |= {**detail, name: last[name] + detail[name]}
+            return
+    details.append(dict(detail))
 
 
 def refuses_stream_options(status: int, body: bytes) -> bool:

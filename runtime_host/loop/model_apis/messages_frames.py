@@ -24,7 +24,7 @@ from runtime_host.loop.model_apis.pieces import (
     ToolCallPiece,
     UsageReport,
 )
-from runtime_host.loop.model_apis.reading import CallSizes, Halves, member, number, object_of, text
+from runtime_host.loop.model_apis.reading import CallSizes, Halves, KeptSize, member, number, object_of, text
 from runtime_host.loop.model_apis.refusals import stream_fault
 from runtime_host.loop.model_apis.sse import ServerEvent
 from runtime_host.results import Usage
@@ -162,6 +162,7 @@ class FrameReader:
         self._blocks: dict[int, _Block] = {}
         self._call_ids: list[str] = []
         self._sizes = CallSizes()
+        self._sealed = KeptSize()
         self._halves = {"text": Halves(), "thinking": Halves()}
         self._counts: dict[str, int] = {}
         self._reported: Usage | None = None
@@ -201,6 +202,7 @@ class FrameReader:
             return [self._more_arguments(block, json.dumps(given) if given else "", call_id, name)]
         if block.kind == "redacted_thinking":
             block.data = {"type": "redacted_thinking", "data": text(content, "data")}
+            self._sealed.grow(len(text(content, "data")))
         elif block.kind == "thinking":
             block.signature = text(content, "signature")
             return self._thought(block, text(content, "thinking"))
@@ -218,6 +220,7 @@ class FrameReader:
             return self._thought(block, text(delta, "thinking"))
         if kind == "signature_delta":
             block.signature += text(delta, "signature")
+            self._sealed.grow(len(text(delta, "signature")))
         elif kind == "input_json_delta" and block.kind == "tool_use":
             piece = text(delta, "partial_json")
             return [self._more_arguments(block, piece, "", "")] if piece else []

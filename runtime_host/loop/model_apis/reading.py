@@ -14,6 +14,7 @@ from runtime_host.loop.model_apis.pieces import FaultKind, ModelFault
 
 MAX_TOOL_CALLS = 128
 MAX_ARGUMENTS_CHARS = 1024 * 1024
+MAX_KEPT_CHARS = 16 * 1024 * 1024
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -86,6 +87,22 @@ class Halves:
         if _LONE_SURROGATE.search(piece):
             piece = piece.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         return piece
+
+
+class KeptSize:
+    """Holds what is to be handed back of one reply within bounds, which what is shown has already.
+
+    Raises:
+        ModelFault: by `grow`.
+    """
+
+    def __init__(self) -> None:
+        self._chars = 0
+
+    def grow(self, chars: int) -> None:
+        self._chars += chars
+        if self._chars > MAX_KEPT_CHARS:
+            raise ModelFault(FaultKind.MALFORMED)
 
 
 class CallSizes:

@@ -23,7 +23,7 @@ from runtime_host.loop.model_apis.pieces import (
     ToolCallPiece,
     UsageReport,
 )
-from runtime_host.loop.model_apis.reading import CallSizes, Halves, listed, member, number, object_of, text
+from runtime_host.loop.model_apis.reading import CallSizes, Halves, KeptSize, listed, member, number, object_of, text
 from runtime_host.loop.model_apis.refusals import stream_fault
 from runtime_host.loop.model_apis.sse import ServerEvent
 from runtime_host.results import Usage
@@ -143,6 +143,7 @@ class FrameReader:
         self._kept: dict[int, Mapping[str, Any]] = {}
         self._calls = 0
         self._sizes = CallSizes()
+        self._sealed = KeptSize()
         self._refused = False
         self._spoke: int | None = None
         self._text = Halves()
@@ -224,6 +225,7 @@ class FrameReader:
             self._kept[index] = {"call": text(content, "call_id")} | ({"id": item_id} if item_id else {})
         elif item.kind == "reasoning" and text(content, "encrypted_content"):
             # Only what is sealed can be handed back: of the rest the provider kept nothing.
+            self._sealed.grow(len(text(content, "encrypted_content")) + len(str(content.get("summary"))))
             self._kept[index] = {
                 "type": "reasoning",
                 "id": item_id,
@@ -233,6 +235,7 @@ class FrameReader:
         elif item.kind == "message":
             said = "".join(text(part, "text") or text(part, "refusal") for part in listed(content.get("content")))
             phase = text(content, "phase")
+            self._sealed.grow(len(said))
             if said.strip():
                 whole = {"type": "message", "role": "assistant", "content": said}
                 self._kept[index] = whole | ({"phase": phase} if phase else {})

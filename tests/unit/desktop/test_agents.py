@@ -1,6 +1,7 @@
 """Agents: kept, changed and deleted; a conversation keeps what it was begun with."""
 
 import asyncio
+import json
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -23,6 +24,8 @@ from runtime_host.storage.memory import MemoryAgentStore
 from runtime_host.testing.scripted import Script, ScriptedDriver
 from runtime_host.tools.base import RetainedObservation, ToolCall, ToolReport
 from tests.loopback.chat_server import Answer, ChatServer, behaviour
+from tests.unit.desktop.seat import Seat, new_send
+from ui.wire import dto
 
 CANARY = "canary-5150-of-the-agent"
 
@@ -126,6 +129,24 @@ async def test_what_an_agent_cannot_be_is_said(agents: Agents, said: dict[str, A
     assert len(agents) == 1
 
 
+async def test_of_a_spoiled_record_what_fits_is_read_and_no_more_is_permitted(store: ProfileStore) -> None:
+    spoiled = {"preset": "anything", "folder": 5, "tools": "clock", "instructions": "Rhyme.", "later": {"x": 1}}
+
+    def spoil(tx: Any) -> None:
+        for name, record in (("one", json.dumps(spoiled)), ("two", "[]")):
+            tx.db.execute(
+                "INSERT INTO agents (agent_id, name, name_key, record) VALUES (?1, ?1, ?1, ?2)", (name, record)
+            )
+
+    await store.transact(spoil)
+    loaded = Agents(store)
+    await loaded.load()
+    assert [loaded.get("one"), loaded.get("two")] == [
+        AgentRecord(agent_id="one", name="one", instructions="Rhyme."),
+        AgentRecord(agent_id="two", name="two"),
+    ]
+
+
 async def test_instructions_of_the_largest_size_are_kept_whole(agents: Agents, store: ProfileStore) -> None:
     text = "ü" * 32_768
     kept = await agents.create(draft("Poet", instructions=text))
@@ -157,6 +178,7 @@ async def test_a_conversation_keeps_what_it_began_with_over_a_change_and_a_resta
         assert (await later.agents.count_conversations())[poet.agent_id] == 2
         row = await later.conversations.row(new)
         assert row is not None
+        assert row.subtitle.startswith("Poet · Remuda")
         assert row.record.agent_id == poet.agent_id
 
 
@@ -317,3 +339,19 @@ def test_the_clock_tells_where_it_is() -> None:
         "zone": "IST",
         "utc_offset": "+05:30",
     }
+
+
+async def test_in_the_window_an_agent_whose_model_is_gone_goes_to_no_other_of_itself(
+    host: Host, seat: Seat, server: ChatServer
+) -> None:
+    await host.settings.set_welcomed()
+    gone = {"driver": "native.agent", "connector": "removed", "model": "old-model"}
+    poet = await host.agents.create(draft("Poet", choice=gone))
+    await host.agents.set_current(poet.agent_id)
+    puppet = seat.puppet
+    await puppet.lock()
+    assert (await puppet.ask(dto.NewConversation(request=puppet.request()))).status == "done"
+    outcome = await puppet.ask(new_send(puppet, "Hello"))
+    assert (outcome.status, outcome.code) == ("refused", "CHOICE_GONE")
+    assert "old-model at removed is not set up here" in outcome.text
+    assert [request for request in server.requests if request.method == "POST"] == []

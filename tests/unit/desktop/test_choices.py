@@ -90,6 +90,13 @@ def test_every_word_is_found_whatever_its_case_in_model_name_or_connector() -> N
         assert (total, [choice.model for choice in found]) == (len(models), models)
 
 
+def test_of_very_many_words_only_the_first_few_count() -> None:
+    book = ChoiceBook([hosted(3)], None)
+    assert book.search("model-1 " * 200, None, 100)[0] == 1
+    few = " ".join(["vendor", "model", "hosted", "openai", "o", "e", "d", "l"])
+    assert book.search(f"{few} nowhere", None, 100)[0] == book.search(few, None, 100)[0] == 3
+
+
 def test_what_begins_with_the_word_comes_first_and_the_total_is_told() -> None:
     first = REMOTE.model_copy(update={"models": ("a-model", "x-a-model", "a-second")})
     total, found = ChoiceBook([first], None).search("a-", None, 2)

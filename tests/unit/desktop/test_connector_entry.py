@@ -15,6 +15,7 @@ from desktop.dialogs import ConnectorEntry, ConnectorPrefill, Form, RemoveConnec
 from desktop.secret import Secret
 from runtime_host.connectors.base import Connector, SecretRef
 from tests.loopback.chat_server import ChatServer
+from tests.puppet import until
 
 GOOD, WRONG = "sk-good-0123456789abcdef", "sk-wrong-0123456789abcdef"
 
@@ -25,7 +26,7 @@ class Store:
     def __init__(self) -> None:
         self.entries: dict[str, str] = {}
         self.locked = False
-        self.before_set: Callable[[], None] = lambda: None
+        self.before_change: Callable[[], None] = lambda: None
 
     def _call(self) -> None:
         if self.locked:
@@ -37,11 +38,12 @@ class Store:
 
     def set_password(self, service: str, username: str, password: str) -> None:
         self._call()
-        self.before_set()
+        self.before_change()
         self.entries[username] = password
 
     def delete_password(self, service: str, username: str) -> None:
         self._call()
+        self.before_change()
         del self.entries[username]
 
 
@@ -251,29 +253,31 @@ async def test_the_old_key_stays_where_the_new_one_cannot_be_kept(
     assert store.entries == {"mine": NEW}
 
 
-async def test_a_host_that_ends_waits_for_no_key_store(
-    desk: Host, store: Store, kept: Connector, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["change", "remove"])
+async def test_who_gives_up_on_a_key_store_finds_it_as_it_was(
+    desk: Host, store: Store, kept: Connector, what: str
 ) -> None:
-    monkeypatch.setattr("desktop.connector_setup.ENDING_S", 0.05)
     release, entered = threading.Event(), threading.Event()
 
     def hang() -> None:
         entered.set()
         assert release.wait(30)
 
-    store.before_set = hang
+    store.before_change = hang
     secret = SecretRef(kind="keyring", name="mine", base_url=kept.base_url)
-    changing = asyncio.ensure_future(desk.setup.rotate("mine", Secret(NEW), secret, unchecked=True))
-    async with asyncio.timeout(10):
-        while not entered.is_set():
-            await asyncio.sleep(0.01)
+    setup = desk.setup
+    work = setup.rotate("mine", Secret(NEW), secret, unchecked=True) if what == "change" else setup.remove("mine")
+    changing: asyncio.Future[Any] = asyncio.ensure_future(work)
+    await until(entered.is_set)
+    changing.cancel()
     await asyncio.wait_for(desk.setup.aclose(), 10)
     assert isinstance((await asyncio.gather(changing, return_exceptions=True))[0], asyncio.CancelledError)
-    store.before_set = lambda: None
+    store.before_change = lambda: None
     release.set()
     # What it wrote after all is taken back.
     await desk.credentials.check()
     assert store.entries == {"mine": GOOD}
+    assert desk.connectors.find("mine") == kept
 
 
 async def test_a_key_of_a_variable_is_changed_for_one_in_the_key_store(

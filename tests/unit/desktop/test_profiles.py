@@ -57,12 +57,13 @@ async def filled(data: Path, name: str, *key_names: str, keys: KeyStore | None =
         tx.put_draft("", CANARY)
         for key in key_names:
             tx.put_connector({"name": key, "secret": {"kind": "keyring", "name": key}})
+        tx.put_setting("network", {"proxy": "p", "secret": {"kind": "keyring", "name": f"network:{name}"}})
         tx.put_connector({"name": "by-env", "secret": {"kind": "env", "name": "SOME_KEY"}})
 
     await store.transact(fill)
     await store.close()
     if keys is not None:
-        keys.keys |= {(uuid, key): CANARY for key in key_names}
+        keys.keys |= {(uuid, key): CANARY for key in (*key_names, f"network:{name}")}
     return made
 
 
@@ -145,7 +146,7 @@ async def test_a_profile_goes_with_its_keys_and_files_and_no_other(tmp_path: Pat
     assert not work.root.exists()
     assert sorted(os.listdir(tmp_path / "profiles")) == [".lock", "home"]
     assert snapshot(home.root) == before
-    assert keys.keys == {("uuid-of-home", "openai"): CANARY}
+    assert keys.keys == {("uuid-of-home", key): CANARY for key in ("openai", "network:Home")}
     await profiles.delete(tmp_path, "home")
     assert keys.keys == {}
     assert not os.access(tmp_path, os.F_OK)
@@ -170,7 +171,7 @@ async def test_a_key_store_that_keeps_a_key_keeps_the_profile(tmp_path: Path, ke
     keys.refuses = "groq"
     with pytest.raises(AgentRuntimeError, match=r"key of groq could not be deleted.*locked"):
         await profiles.delete(tmp_path, "work")
-    assert len(keys.keys) == 2
+    assert len(keys.keys) == 3
     assert {"name", "profile.sqlite3"} <= set(snapshot(work.root))
     assert removal.NOTE not in snapshot(work.root)
     assert CANARY.encode() in b"".join(snapshot(work.root).values())

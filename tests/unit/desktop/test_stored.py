@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from desktop import export, paths, profiles, stored
+from desktop import export, network, paths, profiles, stored
 from desktop.app import Host
 from desktop.profile_store import AgentRecord, ProfileTx
 from runtime_host.connectors.base import Connector, SecretRef
@@ -140,7 +140,14 @@ async def test_everything_but_keys_is_exported(host: Host, tmp_path: Path) -> No
     await host.conversations.keep_draft(first, "half a thought")
     await host.settings.set_picture_word("blue heron")
     await host.profile.transact(
-        lambda tx: tx.put_setting("network", {"proxy": "http://me:pass-canary@proxy.example:3128", "ca_file": ""})
+        lambda tx: tx.put_setting(
+            "network",
+            {
+                "proxy": "http://me:pass-canary@proxy.example:3128",
+                "ca_file": "",
+                "secret": {"kind": "keyring", "name": "entry-canary"},
+            },
+        )
     )
     artifact = host.paths.agent("assistant") / "artifacts" / "a.txt"
     artifact.parent.mkdir()
@@ -162,7 +169,7 @@ async def test_everything_but_keys_is_exported(host: Host, tmp_path: Path) -> No
         assert archive.read(picture) == PICTURE
         everything = {name: archive.read(name).decode() for name in names if name != picture}
     whole = "\n".join(everything.values())
-    for secret in (DEFAULT_KEY, "blue heron", "pass-canary", host.settings.profile_uuid, "root:"):
+    for secret in (DEFAULT_KEY, "blue heron", "pass-canary", "entry-canary", host.settings.profile_uuid, "root:"):
         assert secret not in whole
     [talk] = [json.loads(text) for name, text in everything.items() if first in name and name.endswith(".json")]
     assert [(item["kind"], item["text"]) for item in talk["items"]] == [("user", CANARY), ("reply", DEFAULT_REPLY)]
@@ -269,10 +276,18 @@ async def test_everything_is_removed_and_a_second_look_finds_nothing(
     await say(host, CANARY)
     await keyed(host, "groq")
     host.paths.models.write_text("# mine", encoding="utf-8")
+    host.paths.old_logs.mkdir()
+    for name in ("host.log", "host.log.2"):
+        (host.paths.old_logs / name).write_text("of before", encoding="utf-8")
+    login = SecretRef(kind="keyring", name=network.LOGIN_ENTRY, base_url="http://127.0.0.1:3128").model_dump(
+        mode="json"
+    )
+    await host.settings.set_network({"proxy": "http://127.0.0.1:3128", "ca_file": "", "secret": login})
     rows = await stored.what_is_stored(host)
-    assert "1 key in" in " ".join(stored.what_goes(rows, "personal"))
+    assert [row.size_bytes for row in rows if row.what == "Earlier log"] == [18]
+    assert "2 keys in" in " ".join(stored.what_goes(rows, "personal"))
     await stored.remove_all(host)
-    assert deleted == ["groq"]
+    assert sorted(deleted) == ["groq", network.LOGIN_ENTRY]
     assert host.ended.is_set()
     told: list[Any] = []
 

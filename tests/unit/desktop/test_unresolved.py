@@ -2,20 +2,18 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from desktop import conversations
+from desktop.agents import FIRST_AGENT
 from desktop.answers import WHAT_TO_DO
 from desktop.app import Host
-from runtime_host.definitions import AgentDefinition
 from runtime_host.tools.base import ToolContext, ToolOutcomeUnknownError
 from tests.loopback.chat_server import ChatServer
 from tests.loopback.tools import World
 from tests.puppet import Puppet
 from tests.unit.desktop.seat import Seat, new_send
 from ui.wire import dto
-
-WITH_TOOL = AgentDefinition(id=conversations.DEFAULT_AGENT.id, tools=("look",))
 
 
 @pytest.fixture
@@ -26,7 +24,9 @@ def world(host: Host, monkeypatch: pytest.MonkeyPatch) -> World:
         raise ToolOutcomeUnknownError
 
     world = World(act=act, proves=True)
-    monkeypatch.setattr(conversations, "DEFAULT_AGENT", WITH_TOOL)
+    # The person's own assistant, with the one tool that this application has.
+    assistant = msgspec.structs.replace(host.agents.find(FIRST_AGENT), tools=("look",))
+    monkeypatch.setattr(host.agents, "_all", {**host.agents._all, FIRST_AGENT: assistant})
     monkeypatch.setattr(host.runtime.backend, "resolve_tools", world.resolve)
     return world
 
@@ -150,5 +150,5 @@ async def test_a_conversation_whose_session_cannot_be_opened_any_more_is_deleted
     await host.conversations.detach(name)
     await host.connectors.remove("loopback")
     await host.conversations.delete(name)
-    store = await host.stores.open(conversations.DEFAULT_AGENT.id)
+    store = await host.stores.open(FIRST_AGENT)
     assert await store.read(lambda tx: (tx.session(session_id), tx.count_items(session_id))) == (None, 0)

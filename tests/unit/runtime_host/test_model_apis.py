@@ -233,6 +233,39 @@ def test_counts_of_a_cache_are_part_of_the_input_and_later_ones_stand_for_earlie
     assert (last.total_tokens, last.reasoning_tokens) == (139, None)
 
 
+@pytest.mark.parametrize(
+    ("reader", "opening", "more"),
+    [
+        (
+            messages_frames.FrameReader(),
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking"}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "x" * 2**20}},
+        ),
+        (
+            responses_frames.FrameReader(),
+            {},
+            {
+                "type": "response.output_item.done",
+                "output_index": 0,
+                "item": {"type": "reasoning", "encrypted_content": "x" * 2**20},
+            },
+        ),
+        (FrameReader(), {}, {"choices": [{"delta": {"reasoning_details": [{"type": "x", "data": "x" * 2**20}]}}]}),
+    ],
+)
+def test_what_is_to_go_back_has_a_bound(reader: Any, opening: dict[str, Any], more: dict[str, Any]) -> None:
+    """It is not shown, so that no bound of what is shown holds it."""
+    reader.read(ServerEvent("", json.dumps(opening).encode()))
+    data = json.dumps(more).encode()
+
+    def read_on() -> None:
+        for _ in range(17):
+            reader.read(ServerEvent("", data))
+
+    with pytest.raises(ModelFault):
+        read_on()
+
+
 @pytest.mark.parametrize("module", [messages_frames, responses_frames])
 def test_arguments_without_measure_are_refused_in_every_api(module: Any) -> None:
     reader = module.FrameReader()
