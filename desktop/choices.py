@@ -160,10 +160,15 @@ def native_choice(connector: Connector, model: str, facts: ModelFacts | None = N
     )
 
 
-def missing(record: dict[str, Any] | None) -> str:
-    """What a conversation used that is not set up any more, and what to do."""
+def gone(record: dict[str, Any] | None) -> str:
+    """What a conversation used that is not set up any more."""
     used = f"{record.get('model')} at {record.get('connector')}" if record else "The model this conversation used"
-    return f"{used} is not set up here any more. Choose another model, or add its connector again."
+    return f"{used} is not set up here any more"
+
+
+def missing(record: dict[str, Any] | None) -> str:
+    """The same, and what to do."""
+    return f"{gone(record)}. Choose another model, or add its connector again."
 
 
 class _Said(NamedTuple):

@@ -14,7 +14,7 @@ from desktop import doctor, sanitize
 from desktop.answers import unresolved_in_words
 from desktop.authority import ChannelAuthority
 from desktop.build import BUILD
-from desktop.choices import Choice, missing
+from desktop.choices import Choice, gone, missing
 from desktop.conversations import Ending, Row
 from desktop.desk_setup import SetupDesk, agent_id, not_done
 from desktop.dialogs import DeleteConfirmation
@@ -190,7 +190,7 @@ class WindowDesk:
             revision=revision,
             conversation=conversation_id,
             title=sanitize.line(row.record.title) if row else "",
-            sentence=sanitize.line(choice.sentence(effort) if choice else "Choose a model"),
+            sentence=sanitize.line(_header(choice, effort, row)),
             choice=choice.choice_id if choice else None,
             effort=effort,
             enter=_enter(ending, choice),
@@ -496,6 +496,12 @@ def _run_view(ending: Ending | None) -> dto.RunView | None:
         started_ms=max(0, ending.started_ms),
         can_ask_again=ending.state in ("failed", "unknown", "stopped", "incomplete"),
     )
+
+
+def _header(choice: Choice | None, effort: str, row: Row | None) -> str:
+    if choice is not None:
+        return choice.sentence(effort)
+    return gone(row.record.choice) if row is not None and row.record.choice else "Choose a model"
 
 
 def _enter(ending: Ending | None, choice: Choice | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from desktop.app import Host
+from desktop.authority import ChannelAuthority
 from desktop.connector_entry import edit, enter_connector, remove, rotate
 from desktop.connector_setup import ConnectorSetup
 from desktop.credentials import Credentials
@@ -16,6 +17,7 @@ from desktop.secret import Secret
 from runtime_host.connectors.base import Connector, SecretRef
 from tests.loopback.chat_server import ChatServer
 from tests.puppet import until
+from ui.wire import dto
 
 GOOD, WRONG = "sk-good-0123456789abcdef", "sk-wrong-0123456789abcdef"
 
@@ -348,6 +350,11 @@ async def test_what_uses_it_is_shown_before_it_goes_with_its_key(
     row = await desk.conversations.row(name)
     assert row is not None
     assert desk.conversations.choice_of(row.record)[0] is None
+    authority = ChannelAuthority()
+    authority.select(name)
+    selected = (await desk.desk.selected(authority))[0]
+    assert isinstance(selected, dto.Selected)
+    assert selected.sentence == f"{choice.model} at mine is not set up here any more"
 
 
 async def test_a_key_is_warned_about_where_there_is_no_key_store(
