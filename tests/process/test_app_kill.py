@@ -297,6 +297,29 @@ def test_after_three_ends_a_reply_that_comes_is_still_written_down(driven: App, 
     assert times_asked(server, "count on") == 1
 
 
+def test_a_display_that_dies_leaves_the_reply_to_be_finished(driven: App, server: ChatServer, display: Display) -> None:
+    server.tokens = 600
+    driven.start()
+    driven.say("count on")
+    until(lambda: times_asked(server, "count on") == 1, "the message is sent")
+    os.kill(display.pid, signal.SIGKILL)
+    until(lambda: not driven.home.status().get("window", True), "the window is given up")
+    assert driven.home.status()["running"], "the run outlives the display"
+    assert server.open_replies == 1
+    server.tokens_per_s = AT_ONCE
+    assert driven.wait() == 1
+    assert "Nothing that was sent is lost" in driven.words()
+    assert "Traceback" not in driven.words() + driven.home.log()
+    with xvfb() as another:
+        driven.display = another
+        driven.start()
+        assert list(driven.home.sessions().values()) == ["done"]
+        driven.kill(signal.SIGTERM)
+        assert driven.wait() == 0
+    assert reply_on_disk(driven.home.truth(), "count on") == numbered(600)
+    assert times_asked(server, "count on") == 1
+
+
 # ------------------------------------------------------------------- ends that somebody asked for
 
 

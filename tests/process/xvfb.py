@@ -21,11 +21,12 @@ START_S = 20.0
 
 
 class Display(NamedTuple):
-    """Where the server is: its name, what a client's environment needs, the file with the cookie."""
+    """Where the server is: its name, what a client's environment needs, the file with the cookie, its process."""
 
     name: str
     env: dict[str, str]
     authority: str
+    pid: int
 
 
 @contextmanager
@@ -62,7 +63,7 @@ def xvfb(*, screen: str = "1280x800x24") -> Iterator[Display]:
     try:
         number = _number(read_end)
         name = f":{number}"
-        yield Display(name, {"DISPLAY": name, "XAUTHORITY": authority}, authority)
+        yield Display(name, {"DISPLAY": name, "XAUTHORITY": authority}, authority, server.pid)
     finally:
         os.close(read_end)
         server.terminate()
