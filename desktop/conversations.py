@@ -58,6 +58,11 @@ UNKNOWN_SENTENCE = (
     "Remuda ended while this reply was coming. What had come is kept. Your message was sent once; whether the "
     "work went on is not known, and nothing was sent again. Look at what it was to change before you ask again."
 )
+STILL_AT_WORK = (
+    "It may still be at work, so this conversation takes no more until Remuda is started again. "
+    "Look at what it was to change; meanwhile you can go on in a new conversation."
+)
+"""Of an unknown outcome in this life of the host: what can be done."""
 
 _ENDED: dict[str, RunState] = {
     "completed": "done",
@@ -351,6 +356,7 @@ class Conversations:
             activity="unknown" if unknown else "idle",
             unresolved_effects=tuple(unknown),
             history_gap=any(run.phase != "admitted" for run in runs),
+            quarantined=self._runtime.backend.is_quarantined(session_id),
             salvaged_from=past.salvaged_from or None,
         )
 
@@ -500,14 +506,24 @@ class Conversations:
                 # Saying something is also asking what became of what is in the way.
                 await live.session.reconcile()
             reasoning = choice.execution(effort).reasoning
-            run = await live.session.run(
-                message_of(text, message.pictures),
-                request_id=message.request_id,
-                model=choice.model if choice.model != bound.model else None,
-                reasoning=reasoning if reasoning != bound.reasoning else None,
-                metadata=message.metadata,
-                response_format=message.response_format,
-            )
+            try:
+                run = await live.session.run(
+                    message_of(text, message.pictures),
+                    request_id=message.request_id,
+                    model=choice.model if choice.model != bound.model else None,
+                    reasoning=reasoning if reasoning != bound.reasoning else None,
+                    metadata=message.metadata,
+                    response_format=message.response_format,
+                )
+            except AgentSessionRecoveryError as unknown:
+                if not live.session.inspect_state().quarantined:
+                    raise
+                raise AgentSessionRecoveryError(
+                    f"What became of the last message is not known. {STILL_AT_WORK}",
+                    session_id=unknown.session_id,
+                    run_id=unknown.run_id,
+                    details=unknown.details,
+                ) from unknown
             if live.run is None and not run.done:
                 live.run = run
                 live.stopping = False

@@ -15,7 +15,7 @@ from desktop.answers import unresolved_in_words
 from desktop.authority import ChannelAuthority
 from desktop.build import BUILD
 from desktop.choices import Choice, gone, missing
-from desktop.conversations import Ending, Row
+from desktop.conversations import STILL_AT_WORK, Ending, Row
 from desktop.desk_setup import SetupDesk, agent_id, not_done
 from desktop.dialogs import DeleteConfirmation
 from desktop.isolation import drawing_uid, seal_host
@@ -235,8 +235,11 @@ class WindowDesk:
             return _run_view(ending)
         if ending.state != "unknown" and ending.code != AgentUnresolvedEffectError.code:
             return _run_view(ending)
-        others = unresolved_in_words(await self._host.conversations.standing(conversation_id))
-        return _run_view(ending._replace(sentence=f"{ending.sentence} {others}".rstrip()))
+        state = await self._host.conversations.standing(conversation_id)
+        # Asking again would be refused as long as it may be at work; after a start anew it is the way on.
+        blocked = ending.state == "unknown" and state.quarantined
+        said = (ending.sentence, STILL_AT_WORK if blocked else "", unresolved_in_words(state))
+        return _run_view(ending._replace(sentence=" ".join(filter(None, said))), blocked=blocked)
 
     async def items(self, conversation_id: str, first: int, count: int, snapshot: bool) -> dto.Items:
         total, heads = await self._host.conversations.items(conversation_id, first, count, dto.TEXT_PIECE_CHARS)
@@ -485,7 +488,7 @@ def _row(row: Row) -> dto.ConversationRow:
     )
 
 
-def _run_view(ending: Ending | None) -> dto.RunView | None:
+def _run_view(ending: Ending | None, *, blocked: bool = False) -> dto.RunView | None:
     if ending is None:
         return None
     return dto.RunView(
@@ -494,7 +497,7 @@ def _run_view(ending: Ending | None) -> dto.RunView | None:
         sentence=sanitize.sentence(ending.sentence),
         code=sanitize.code(ending.code),
         started_ms=max(0, ending.started_ms),
-        can_ask_again=ending.state in ("failed", "unknown", "stopped", "incomplete"),
+        can_ask_again=not blocked and ending.state in ("failed", "unknown", "stopped", "incomplete"),
     )
 
 

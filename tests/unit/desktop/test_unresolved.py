@@ -1,13 +1,19 @@
 """A tool that may have acted, from the window and from the command line: what is said, and what the person can do."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from desktop import paths
 from desktop.agents import FIRST_AGENT
 from desktop.answers import WHAT_TO_DO
 from desktop.app import Host
+from desktop.conversations import STILL_AT_WORK, UNKNOWN_SENTENCE
+from runtime_host.drivers.native.driver import NativeRun
+from runtime_host.errors import AgentSessionRecoveryError
+from runtime_host.results import DriverResult
 from runtime_host.tools.base import ToolContext, ToolOutcomeUnknownError
 from tests.loopback.chat_server import ChatServer
 from tests.loopback.tools import World
@@ -152,3 +158,52 @@ async def test_a_conversation_whose_session_cannot_be_opened_any_more_is_deleted
     await host.conversations.delete(name)
     store = await host.stores.open(FIRST_AGENT)
     assert await store.read(lambda tx: (tx.session(session_id), tx.count_items(session_id))) == (None, 0)
+
+
+async def test_an_answer_whose_end_is_not_confirmed_has_words_and_a_way_on(
+    seat: Seat, host: Host, server: ChatServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def never_confirmed(run: NativeRun) -> DriverResult:
+        raise AgentSessionRecoveryError("The harness did not say that it has ended.", session_id="s", run_id="r")
+
+    puppet = seat.puppet
+    await puppet.lock()
+    await puppet.wait_for(dto.Selected)
+    with monkeypatch.context() as patch:
+        patch.setattr(NativeRun, "result", never_confirmed)
+        assert (await puppet.ask(new_send(puppet, "Pay it"))).status == "done"
+        view = await shown(puppet, state="unknown", after=0)
+    assert view.sentence == f"The harness did not say that it has ended. {STILL_AT_WORK}"
+    assert not view.can_ask_again
+    name, requests = puppet.binding.conversation, len(server.requests)
+    assert name is not None
+
+    # Here it is refused in the same words and nothing goes out; the way on that they name is one.
+    refused = await puppet.ask(new_send(puppet, "Pay it, please"))
+    assert (refused.status, refused.code) == ("refused", "AGENT_SESSION_RECOVERY")
+    assert refused.text.endswith(STILL_AT_WORK)
+    assert len(server.requests) == requests
+    assert (await puppet.ask(dto.NewConversation(request=puppet.request()))).status == "done"
+    after = len(puppet.told)
+    assert (await puppet.ask(new_send(puppet, "What is due?"))).status == "done"
+    await shown(puppet, state="done", after=after)
+
+    # The other one is a start anew, which has no reason to think that it is at work still.
+    await seat.aclose()
+    await host.__aexit__()
+    async with Host(paths.profile(tmp_path / "data")) as later:
+        sitting = Seat(later)
+        puppet = sitting.puppet
+        await puppet.lock()
+        await puppet.wait_for(dto.Selected)
+        after = len(puppet.told)
+        assert (await puppet.ask(dto.Select(request=puppet.request(), conversation=name))).status == "done"
+        selected = await puppet.wait_for(dto.Selected, lambda m: m.conversation == name, after=after)
+        assert selected.run is not None
+        assert (selected.run.state, selected.run.sentence) == ("unknown", UNKNOWN_SENTENCE)
+        assert selected.run.can_ask_again
+        again = dto.AskAgain(request=puppet.request(), revision=puppet.binding.revision, request_id="again")
+        after = len(puppet.told)
+        assert (await puppet.ask(again)).status == "done"
+        await shown(puppet, state="done", after=after)
+        await sitting.aclose()
