@@ -6,7 +6,7 @@ what is no known word of the server stays a reason that is not known.
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runtime_host.loop.model_apis.pieces import (
@@ -122,6 +122,29 @@ class _Slot:
         self.extra: dict[str, Any] | None = None
 
 
+class _Detail:
+    """A reasoning detail as it arrives, its text in pieces: each put to a long text would copy all before it."""
+
+    __slots__ = ("_fields", "_pieces")
+
+    def __init__(self, detail: Mapping[str, Any]) -> None:
+        self._fields = dict(detail)
+        self._pieces = {name: [detail[name]] for name in ("text", "summary") if isinstance(detail.get(name), str)}
+
+    def takes(self, detail: Mapping[str, Any]) -> bool:
+        """Put a piece to what it continues; False for one that begins anew."""
+        if all(self._fields.get(name) == detail.get(name) for name in ("type", "index")):
+            for name, pieces in self._pieces.items():
+                if isinstance(detail.get(name), str):
+                    pieces.append(detail[name])
+                    self._fields |= {key: value for key, value in detail.items() if key not in self._pieces}
+                    return True
+        return False
+
+    def whole(self) -> dict[str, Any]:
+        return self._fields | {name: "".join(pieces) for name, pieces in self._pieces.items()}
+
+
 class FrameReader:
     """Reads the frames of one reply in order.
 
@@ -138,7 +161,7 @@ class FrameReader:
         self._sizes = CallSizes()
         self._sealed = KeptSize()
         self._thought: list[str] = []
-        self._details: list[dict[str, Any]] = []
+        self._details: list[_Detail] = []
         self._text = Halves()
         self._reasoning = Halves()
 
@@ -198,14 +221,15 @@ class FrameReader:
         for detail in listed(delta.get("reasoning_details")):
             if isinstance(detail, dict):
                 self._sealed.grow(len(str(detail)))
-                _join(self._details, detail)
+                if not (self._details and self._details[-1].takes(detail)):
+                    self._details.append(_Detail(detail))
 
     def _kept(self) -> tuple[dict[str, Any], ...]:
         kept: list[dict[str, Any]] = []
         if self._thought:
             kept.append({"reasoning_content": "".join(self._thought)})
         if self._details:
-            kept.append({"reasoning_details": self._details})
+            kept.append({"reasoning_details": [detail.whole() for detail in self._details]})
         signed = [slot for slot in self._calls if slot.extra is not None]
         kept += [{"call": slot.call_id, "extra_content": slot.extra} for slot in signed]
         # Without calls nothing is answered, so nothing needs to go back.
@@ -224,7 +248,7 @@ class FrameReader:
         index = entry.get("index")
         slot = self._slot(index if type(index) is int else None, call_id, name)
         self._calls[slot].call_id = self._calls[slot].call_id or call_id
-        self._sizes.grow(slot, len(arguments))
+        self._sizes.grow(slot, len(arguments), call_id, name)
         extra = entry.get("extra_content")
         if isinstance(extra, dict):
             self._sealed.grow(len(str(extra)))
@@ -245,17 +269,6 @@ class FrameReader:
                 break
         self._calls.append(_Slot(index, call_id))
         return len(self._calls) - 1
-
-
-def _join(details: list[dict[str, Any]], detail: dict[str, Any]) -> None:
-    """Put a piece of a reasoning detail to what it continues; another one begins anew."""
-    last = details[-1] if details else {}
-    same = all(last.get(name) == detail.get(name) for name in ("type", "index"))
-    for name in ("text", "summary"):
-        if same and isinstance(last.get(name), str) and isinstance(detail.get(name), str):
-            last |= {**detail, name: last[name] + detail[name]}
-            return
-    details.append(dict(detail))
 
 
 def refuses_stream_options(status: int, body: bytes) -> bool:

@@ -140,12 +140,13 @@ def _tool_use(call: Call) -> dict[str, Any]:
 class _Block:
     """A content block of this reply as it arrives."""
 
-    __slots__ = ("data", "kind", "parts", "signature", "slot")
+    __slots__ = ("data", "kind", "parts", "seals", "slot")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.parts: list[str] = []
-        self.signature = ""
+        # In pieces: each piece put to a long text would copy all that came before.
+        self.seals: list[str] = []
         self.data: Mapping[str, Any] = {}
         self.slot = 0
 
@@ -204,7 +205,7 @@ class FrameReader:
             block.data = {"type": "redacted_thinking", "data": text(content, "data")}
             self._sealed.grow(len(text(content, "data")))
         elif block.kind == "thinking":
-            block.signature = text(content, "signature")
+            self._sealed_with(block, text(content, "signature"))
             return self._thought(block, text(content, "thinking"))
         elif block.kind == "text":
             return self._said(block, text(content, "text"))
@@ -219,26 +220,32 @@ class FrameReader:
         if kind == "thinking_delta":
             return self._thought(block, text(delta, "thinking"))
         if kind == "signature_delta":
-            block.signature += text(delta, "signature")
-            self._sealed.grow(len(text(delta, "signature")))
+            self._sealed_with(block, text(delta, "signature"))
         elif kind == "input_json_delta" and block.kind == "tool_use":
             piece = text(delta, "partial_json")
             return [self._more_arguments(block, piece, "", "")] if piece else []
         return []
 
+    def _sealed_with(self, block: _Block, piece: str) -> None:
+        self._sealed.grow(len(piece))
+        if piece:
+            block.seals.append(piece)
+
     def _said(self, block: _Block, piece: str) -> list[Piece]:
         piece = self._halves["text"].whole(piece)
-        block.parts.append(piece)
+        if piece:
+            block.parts.append(piece)
         return [TextPiece(piece)] if piece else []
 
     def _thought(self, block: _Block, piece: str) -> list[Piece]:
         # What goes back must be what came, to the last character; halves of one are only joined for being shown.
-        block.parts.append(piece)
+        if piece:
+            block.parts.append(piece)
         shown = self._halves["thinking"].whole(piece)
         return [ReasoningPiece(shown)] if shown else []
 
     def _more_arguments(self, block: _Block, piece: str, call_id: str, name: str) -> ToolCallPiece:
-        self._sizes.grow(block.slot, len(piece))
+        self._sizes.grow(block.slot, len(piece), call_id, name)
         return ToolCallPiece(block.slot, call_id, name, piece)
 
     def _end(self, frame: dict[str, Any]) -> list[Piece]:
@@ -255,8 +262,8 @@ class FrameReader:
             whole = "".join(block.parts)
             if block.kind == "tool_use":
                 entries.append({"call": self._call_ids[block.slot]})
-            elif block.kind == "thinking" and block.signature:
-                entries.append({"type": "thinking", "thinking": whole, "signature": block.signature})
+            elif block.kind == "thinking" and block.seals:
+                entries.append({"type": "thinking", "thinking": whole, "signature": "".join(block.seals)})
             elif block.kind == "redacted_thinking":
                 entries.append(block.data)
             elif block.kind == "text" and whole.strip():

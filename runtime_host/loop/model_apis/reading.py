@@ -14,6 +14,8 @@ from runtime_host.loop.model_apis.pieces import FaultKind, ModelFault
 
 MAX_TOOL_CALLS = 128
 MAX_ARGUMENTS_CHARS = 1024 * 1024
+MAX_NAME_CHARS = 64 * 1024
+"""Of an id or name of a tool call. Some gateways put the signature of the reasoning into the id."""
 MAX_KEPT_CHARS = 16 * 1024 * 1024
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -115,7 +117,9 @@ class CallSizes:
     def __init__(self) -> None:
         self._chars: dict[int, int] = {}
 
-    def grow(self, slot: int, chars: int) -> None:
+    def grow(self, slot: int, chars: int, *names: str) -> None:
         self._chars[slot] = self._chars.get(slot, 0) + chars
         if len(self._chars) > MAX_TOOL_CALLS or self._chars[slot] > MAX_ARGUMENTS_CHARS:
+            raise ModelFault(FaultKind.MALFORMED)
+        if any(len(name) > MAX_NAME_CHARS for name in names):
             raise ModelFault(FaultKind.MALFORMED)

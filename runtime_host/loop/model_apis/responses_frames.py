@@ -221,6 +221,7 @@ class FrameReader:
 
     def _keep(self, index: int, item: _Item, content: dict[str, Any]) -> None:
         item_id = text(content, "id")
+        self._sealed.grow(len(item_id))
         if item.kind == "function_call":
             self._kept[index] = {"call": text(content, "call_id")} | ({"id": item_id} if item_id else {})
         elif item.kind == "reasoning" and text(content, "encrypted_content"):
@@ -235,7 +236,7 @@ class FrameReader:
         elif item.kind == "message":
             said = "".join(text(part, "text") or text(part, "refusal") for part in listed(content.get("content")))
             phase = text(content, "phase")
-            self._sealed.grow(len(said))
+            self._sealed.grow(len(said) + len(phase))
             if said.strip():
                 whole = {"type": "message", "role": "assistant", "content": said}
                 self._kept[index] = whole | ({"phase": phase} if phase else {})
@@ -259,7 +260,7 @@ class FrameReader:
 
     def _more_arguments(self, item: _Item, call_id: str, name: str, piece: str) -> ToolCallPiece:
         item.begun = True
-        self._sizes.grow(item.slot, len(piece))
+        self._sizes.grow(item.slot, len(piece), call_id, name)
         return ToolCallPiece(item.slot, call_id, name, piece)
 
     def _end(self, kind: str, response: dict[str, Any]) -> list[Piece]:
