@@ -17,7 +17,7 @@ from runtime_host.connectors.base_url import is_loopback
 from runtime_host.connectors.explained import explained
 from runtime_host.errors import ConnectorError
 from runtime_host.loop.model_apis.pieces import FaultKind, ModelFault
-from runtime_host.loop.model_apis.reading import listed, member, parsed
+from runtime_host.loop.model_apis.reading import listed, member, parsed, text
 from runtime_host.models.bundled import SOURCED
 from runtime_host.models.facts import MODEL_CHARS, MOST_TOKENS, MOST_USD, ModelFacts
 from runtime_host.redaction import Redactor
@@ -222,7 +222,7 @@ def _usd(value: Any, times: int) -> float | None:
 
 async def _ask_beside(access: Access, entries: list[Any], said: dict[str, Said]) -> None:
     """What a local server says elsewhere than in its list, by the program that its list names; no key goes there."""
-    makers = {entry.get("owned_by") for entry in entries if isinstance(entry, dict)}
+    makers = {text(entry, "owned_by") for entry in entries}
     parts = urlsplit(access.base_url)
     async with asking(access, beside=f"{parts.scheme}://{parts.netloc}") as server:
         for maker, ask in _BESIDE.items():
@@ -233,8 +233,9 @@ async def _ask_beside(access: Access, entries: list[Any], said: dict[str, Said])
 async def _ollama(server: Asker, said: dict[str, Said]) -> None:
     for entry in listed(member({"": await _beside(server, "/api/ps")}, "").get("models")):
         # What it keeps in memory now; what it could keep is another figure, which it does not keep to by itself.
-        if isinstance(entry, dict) and entry.get("name") in said and _is_count(entry.get("context_length")):
-            said[entry["name"]]["context_tokens"] = entry["context_length"]
+        name = text(entry, "name")
+        if name in said and _is_count(entry.get("context_length")):
+            said[name]["context_tokens"] = entry["context_length"]
     names = list(said)[:MOST_DETAILS]
     for first in range(0, len(names), 4):
         group = names[first : first + 4]
@@ -260,13 +261,14 @@ async def _llama_cpp(server: Asker, said: dict[str, Said]) -> None:
 
 async def _lm_studio(server: Asker, said: dict[str, Said]) -> None:
     for entry in listed(member({"": await _beside(server, "/api/v0/models")}, "").get("data")):
-        if not isinstance(entry, dict) or entry.get("id") not in said:
+        name = text(entry, "id")
+        if name not in said:
             continue
         if entry.get("type") == "embeddings":
-            del said[entry["id"]]
+            del said[name]
             continue
         window = _first(_is_count, entry.get("loaded_context_length"), entry.get("max_context_length"))
-        said[entry["id"]] |= {"context_tokens": window, "images": entry.get("type") == "vlm"}
+        said[name] |= {"context_tokens": window, "images": entry.get("type") == "vlm"}
 
 
 _BESIDE: Final = {"library": _ollama, "llamacpp": _llama_cpp, "organization_owner": _lm_studio}

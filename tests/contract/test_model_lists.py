@@ -265,6 +265,15 @@ async def test_a_server_that_drips_or_pages_without_end_is_left(monkeypatch: pyt
     assert len(found) == pages == lists.MOST_PAGES
 
 
+@pytest.mark.parametrize("odd", [[], {}, ["library"], 7, None])
+@pytest.mark.parametrize("maker", ["library", "organization_owner", "llamacpp"])
+async def test_what_is_no_word_is_none_wherever_a_server_of_this_computer_says_it(odd: Any, maker: str) -> None:
+    entries = ({"id": "odd", "owned_by": odd}, {"id": "m", "owned_by": maker}, odd)
+    beside = Reply({"models": [{"name": odd}, odd], "data": [{"id": odd}, odd], "capabilities": 7})
+    paths = ("/api/ps", "/api/show", "/props", "/api/v0/models")
+    assert list(await said({**models(*entries), **dict.fromkeys(paths, beside)})) == ["odd", "m"]
+
+
 async def test_a_list_without_end_of_models_is_cut() -> None:
     found = await said(models(*({"id": f"m{number}"} for number in range(5000))))
     assert len(found) == lists.MOST_MODELS
