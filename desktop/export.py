@@ -8,14 +8,16 @@ never overwritten; what was not finished leaves nothing behind.
 import asyncio
 import contextlib
 import functools
+import itertools
 import json
 import os
 import re
 import secrets
+import stat
 import time
 import unicodedata
 import zipfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Set
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -39,6 +41,7 @@ FORMAT = 1
 PIECE_CHARS = 1024 * 1024
 """How much text is gathered before it is written."""
 COPY_BYTES = 1024 * 1024
+_NO_NAMES_OWN = frozenset('\\:*?"<>|')
 NOT_TOLD = ("picture_word", "profile_uuid")
 """Settings that stay: what marks the trusted dialogs, and what names entries of the key store."""
 
@@ -183,7 +186,9 @@ async def _write(host: "Host", target: _Target, progress: Progress) -> int:
         await _add(archive, name, _once(json.dumps(value, ensure_ascii=False, indent=2) + "\n"))
     await _add(archive, "README.txt", _once(_README))
     with contextlib.suppress(FileNotFoundError):
-        await _thoroughly(lambda: _copy(archive, host.paths.models, "models.toml"))
+        # Behind a link too, as the host reads it.
+        models = host.paths.models
+        await _thoroughly(lambda: _copy(archive, models, "models.toml", follow=True))
     names = {agent.agent_id: agent.name for agent in host.agents}
     for number, record in enumerate(said):
         progress(number + 1, of, f"Conversation {number + 1} of {len(said)}")
@@ -369,8 +374,12 @@ async def _thoroughly(call: Callable[[], T]) -> T:
         raise
 
 
-def _copy(archive: zipfile.ZipFile, path: Path, name: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+def _copy(archive: zipfile.ZipFile, path: Path, name: str, *, follow: bool = False) -> None:
+    """Write a file into the archive. What is none (a pipe) is left out."""
+    descriptor = os.open(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW) | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return
     info = zipfile.ZipInfo(name, time.localtime()[:6])
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = 0o600 << 16
@@ -382,11 +391,26 @@ def _copy(archive: zipfile.ZipFile, path: Path, name: str) -> None:
 def _copy_files(archive: zipfile.ZipFile, folders: list[tuple[str, Path]]) -> None:
     """What replies brought, by agent. Links are left out."""
     for agent_id, folder in folders:
+        taken: set[str] = set()
         for path, name in _plain_files(folder / "artifacts"):
-            _copy(archive, path, f"files/{agent_id}/{name}")
+            member = _member_name(name, taken)
+            taken.add(member)
+            _copy(archive, path, f"files/{agent_id}/{member}")
+
+
+def _member_name(name: str, taken: Set[str]) -> str:
+    """A file's name as every system can unpack it, and only to where it belongs: a backslash parts names on some."""
+    plain = "".join(each if each.isprintable() and each not in _NO_NAMES_OWN else "_" for each in name)
+    if plain not in taken:
+        return plain
+    stem, ending = os.path.splitext(plain)
+    return next(new for number in itertools.count(2) if (new := f"{stem}-{number}{ending}") not in taken)
 
 
 def _plain_files(root: Path) -> Iterator[tuple[Path, str]]:
+    # What is walked is not asked whether it is a link itself.
+    if root.is_symlink() or root.parent.is_symlink():
+        return
     for folder, _, names in os.walk(root):
         for name in sorted(names):
             path = Path(folder) / name

@@ -187,6 +187,33 @@ async def test_everything_but_keys_is_exported(host: Host, tmp_path: Path) -> No
     assert "Rhyme." in everything[f"agents/Poet-{poet.agent_id}.json"]
 
 
+async def test_an_export_holds_files_of_its_agents_alone_under_names_that_stay_in_their_folder(
+    host: Host, tmp_path: Path
+) -> None:
+    (tmp_path / "ssh").mkdir()
+    (tmp_path / "ssh" / "id").write_text(CANARY, encoding="utf-8")
+    [agent] = host.agents
+    files = host.paths.agent(agent.agent_id) / "artifacts"
+    files.mkdir(parents=True)
+    for name in (b"..\\..\\evil", b"C:evil", b"\xff\xfe.txt", b"__.txt", b"two\nlines"):
+        (files / os.fsdecode(name)).write_bytes(b"x")
+    (files / "linked").symlink_to(tmp_path / "ssh")
+    other = await host.agents.create(AgentRecord(agent_id="", name="Poet"))
+    host.paths.agent(other.agent_id).mkdir(parents=True)
+    (host.paths.agent(other.agent_id) / "artifacts").symlink_to(tmp_path / "ssh")
+    (tmp_path / "mine.toml").write_text("# mine", encoding="utf-8")
+    host.paths.models.symlink_to(tmp_path / "mine.toml")
+    done = await export.export_all(host, tmp_path / "all.zip")
+    with zipfile.ZipFile(done.path) as archive:
+        assert archive.testzip() is None
+        said = {name: archive.read(name) for name in archive.namelist()}
+    names = sorted(name for name in said if name.startswith("files/"))
+    of = f"files/{agent.agent_id}"
+    assert names == [f"{of}/{name}" for name in (".._.._evil", "C_evil", "__-2.txt", "__.txt", "two_lines")]
+    assert CANARY.encode() not in b"".join(said.values())
+    assert said["models.toml"] == b"# mine", "as the host reads it"
+
+
 async def test_an_export_takes_no_place_that_is_taken_or_not_its_own(host: Host, tmp_path: Path) -> None:
     taken = tmp_path / "there.zip"
     taken.write_text("mine", encoding="utf-8")
