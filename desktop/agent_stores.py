@@ -9,13 +9,12 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
-from desktop.paths import GONE, ProfilePaths, is_agent_id, private_dir
+from desktop.paths import GONE, ProfilePaths, is_agent_id, private_dir, remove_tree
 from runtime_host.errors import StorageDamagedError, StorageFailedError
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.storage.base import AgentStore, AgentTx
@@ -201,7 +200,7 @@ class AgentStores:
     def _take_away(self, folder: Path) -> None:
         try:
             if folder.exists():
-                shutil.rmtree(folder)
+                remove_tree(folder)
         except OSError as fault:
             # It is no agent's any more, and tried again at the next start.
             _log.error("the folder of a deleted agent is still there: %s", fault)

@@ -13,7 +13,7 @@ from typing import Any
 
 from desktop.paths import write_private
 from runtime_host.errors import AgentDriverConfigurationError
-from runtime_host.models.declared import MAX_FILE_BYTES, SOURCE, parse_models_toml
+from runtime_host.models.declared import MAX_FILE_BYTES, SOURCE, file_bytes, parse_models_toml
 
 
 def declare(path: Path, model: str, said: Mapping[str, Any]) -> None:
@@ -61,8 +61,7 @@ def changed(before: str, model: str, said: Mapping[str, Any]) -> str:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_FILE_BYTES + 1).decode("utf-8")
+        return file_bytes(path).decode("utf-8")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as fault:

@@ -5,11 +5,13 @@ the umask). Must not know what the files hold. Standard library only: the host l
 taken before the first window is painted.
 """
 
+import contextlib
 import errno
 import os
 import re
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,8 +64,10 @@ def private_dir(path: Path) -> Path:
 def write_private(path: Path, text: str) -> None:
     """Put `text` in the place of what `path` holds, 0600, at once: it holds the old or the new, whatever happens."""
     new = path.with_name(f".{path.name}.new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(new, flags, 0o600)
+    # What somebody left there is not written into: a pipe would be waited for, a hard link be another file, too.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         os.fchmod(descriptor, 0o600)
         file.write(text)
@@ -80,6 +84,39 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def remove_tree(folder: Path, on_fault: Callable[[str, BaseException], None] | None = None) -> None:
+    """Remove a folder with everything in it, what programs made read-only too. Links are removed, not followed.
+
+    Args:
+        folder: the folder itself, no link to one.
+        on_fault: told of what stays, by its path.
+
+    Raises:
+        OSError: something stays, and nobody is told.
+    """
+    import shutil
+
+    _open_up(folder)
+    # Each folder ahead of what is in it.
+    for above, folders, _ in os.walk(folder):
+        for name in folders:
+            _open_up(Path(above, name))
+
+    def told(function: object, path: str, info: tuple[type[BaseException], BaseException, object]) -> None:
+        if on_fault is None:
+            raise info[1]
+        on_fault(path, info[1])
+
+    shutil.rmtree(folder, onerror=told)
+
+
+def _open_up(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        mode = os.lstat(folder).st_mode
+        if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+            os.chmod(folder, 0o700)
 
 
 def is_agent_id(name: str) -> bool:

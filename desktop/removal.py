@@ -10,13 +10,12 @@ import json
 import logging
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from desktop.paths import GONE, ProfilePaths, sync_folder, write_private
+from desktop.paths import GONE, ProfilePaths, remove_tree, sync_folder, write_private
 from runtime_host.errors import AgentRuntimeError, ConnectorError, StorageDamagedError
 from runtime_host.loop.own_thread import in_own_thread
 
@@ -81,7 +80,7 @@ def withdraw(root: Path) -> None:
 def read_note(root: Path) -> Note | None:
     """The note in a folder; None where there is none that can be read."""
     try:
-        with open(root / NOTE, "rb") as file:
+        with open(os.open(root / NOTE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             kept = json.loads(file.read(_NOTE_BYTES))
         return Note(str(kept["profile_uuid"]), tuple(map(str, kept["keys"])), bool(kept["keys_known"]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -138,12 +137,15 @@ async def erase(folder: Path) -> None:
 def _erase(folder: Path) -> None:
     met: list[str] = []
 
-    def note_fault(function: Any, path: str, info: Any) -> None:
-        met.append(f"{path}: {info[1]}")
-
+    if folder.is_symlink() and read_note(folder) is None and os.listdir(folder):
+        # Where nothing says that a profile is to go, a link means a folder of somebody else.
+        raise AgentRuntimeError(
+            f"{folder} is a link to a folder in which nothing says that it is to go. It was left as it is.",
+            code="REMOVAL_INCOMPLETE",
+        )
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name == NOTE):
         if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path, onerror=note_fault)
+            remove_tree(Path(entry.path), lambda path, fault: met.append(f"{path}: {fault}"))
         elif not met:
             try:
                 os.unlink(entry.path)

@@ -18,6 +18,9 @@ is refused as a whole and in words, never half used; everything it says is marke
     can_switch_reasoning_off = true
 """
 
+import errno
+import os
+import stat
 import tomllib
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, NamedTuple
@@ -92,8 +95,7 @@ def read_models_toml(path: Path) -> DeclaredModels:
         AgentDriverConfigurationError: the file cannot be read or is wrong; nothing of it holds.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = file_bytes(path)
     except FileNotFoundError:
         return NOTHING_DECLARED
     except OSError as error:
@@ -101,6 +103,18 @@ def read_models_toml(path: Path) -> DeclaredModels:
     if len(content) > MAX_FILE_BYTES:
         raise AgentDriverConfigurationError(f"{SOURCE} is larger than {MAX_FILE_BYTES // 1024} KiB.")
     return parse_models_toml(content)
+
+
+def file_bytes(path: Path) -> bytes:
+    """What the file holds, as far as it may hold. What is no file (a pipe) is not waited for.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "This is no file", str(path))
+        return file.read(MAX_FILE_BYTES + 1)
 
 
 def parse_models_toml(content: bytes) -> DeclaredModels:

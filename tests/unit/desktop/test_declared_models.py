@@ -1,5 +1,6 @@
 """One model's table in the person's own file is changed; whatever else stands there stays."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from desktop.declared_models import changed, declare
 from desktop.model_entry import _NumberError, _tokens, _usd
 from runtime_host.errors import AgentDriverConfigurationError
-from runtime_host.models.declared import parse_models_toml
+from runtime_host.models.declared import parse_models_toml, read_models_toml
 
 FILE = """\
 # Mine.
@@ -76,3 +77,10 @@ def test_prices_are_read_as_people_write_them(text: str, usd: float | None) -> N
 def test_what_is_no_price_is_said(text: str) -> None:
     with pytest.raises(_NumberError):
         _usd(text)
+
+
+def test_a_pipe_in_place_of_the_file_is_said_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "models.toml")
+    for use in (read_models_toml, lambda path: declare(path, "m", {"images": True})):
+        with pytest.raises(AgentDriverConfigurationError, match="cannot be read"):
+            use(tmp_path / "models.toml")

@@ -1,7 +1,12 @@
 """Files lie where they belong, private whatever the umask."""
 
+import contextlib
+import ctypes
 import os
+import shutil
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -90,6 +95,54 @@ def test_a_file_in_place_of_a_folder_is_refused_and_left_as_it_is(tmp_path: Path
     with pytest.raises(NotADirectoryError):
         paths.private_dir(tmp_path / "data")
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o644
+
+
+@pytest.mark.needs("linux")
+def test_what_somebody_left_in_place_of_the_new_file_is_not_written_into(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("precious", encoding="utf-8")
+    for leave in (os.mkfifo, lambda new: os.link(other, new)):
+        leave(tmp_path / ".name.new")
+        paths.write_private(tmp_path / "name", "new")
+        assert (tmp_path / "name").read_text(encoding="utf-8") == "new"
+    assert other.read_text(encoding="utf-8") == "precious"
+
+
+@contextlib.contextmanager
+def with_files_of(user_id: int) -> Iterator[None]:
+    """Where the tests run as root: files are reached with the rights of this user alone."""
+    if os.getuid() != 0:
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    libc.setfsuid(user_id)
+    try:
+        yield
+    finally:
+        libc.setfsuid(0)
+
+
+@pytest.mark.needs("linux")
+def test_a_tree_goes_though_programs_made_parts_of_it_read_only() -> None:
+    """Package stores of harnesses are such, and they lie in an agent's folder."""
+    user_id = os.getuid() or 61_234
+    outside = Path(tempfile.mkdtemp())
+    try:
+        os.chown(outside, user_id, -1)
+        with with_files_of(user_id):
+            kept = outside / "kept"
+            kept.mkdir(mode=0o500)
+            deep = outside / "tree" / "a" / "b"
+            deep.mkdir(parents=True)
+            (deep / "file").write_text("x", encoding="utf-8")
+            (deep / "link").symlink_to(kept)
+            for folder, mode in ((deep, 0o500), (deep.parent, 0o000), (outside / "tree", 0o500)):
+                folder.chmod(mode)
+            paths.remove_tree(outside / "tree")
+            assert os.listdir(outside) == ["kept"]
+            assert stat.S_IMODE(kept.stat().st_mode) == 0o500
+    finally:
+        shutil.rmtree(outside)
 
 
 @pytest.mark.needs("root")

@@ -236,6 +236,20 @@ async def test_a_note_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     for spoiled in ("", "[]", '{"profile_uuid": 1}', json.dumps({"keys": 5, "profile_uuid": "u", "keys_known": 1})):
         (work.root / removal.NOTE).write_text(spoiled, encoding="utf-8")
         assert removal.read_note(work.root) is None
+    (work.root / removal.NOTE).unlink()
+    os.mkfifo(work.root / removal.NOTE)
+    assert removal.read_note(work.root) is None, "and a pipe is not waited for"
+
+
+async def test_a_link_in_place_of_what_is_to_go_takes_nobody_elses_folder_away(tmp_path: Path) -> None:
+    profiles.create(tmp_path, "Home")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "precious").write_text("precious", encoding="utf-8")
+    for name in (paths.GONE + "0123", ".new-0123"):
+        (tmp_path / "profiles" / name).symlink_to(mine)
+    await profiles.finish_interrupted(tmp_path)
+    assert (mine / "precious").read_text(encoding="utf-8") == "precious"
 
 
 async def test_a_host_shows_the_name_the_person_gave(tmp_path: Path) -> None:
