@@ -145,22 +145,20 @@ def with_key(command: str, order: dict[str, Any], show: Show, as_json: bool) -> 
         except ConnectorError as fault:
             fail(fault.error_code, fault.message, as_json=as_json)
 
-    name, key = order["name"], Secret(typed.value)
+    # The name as it is kept, which is what its key is found by.
+    name, key = where.get("name", order["name"]), Secret(typed.value)
     before: Secret | None
     reference: SecretRef
     reference, before = with_key_store(lambda keys: keys.exchange(name, key, base_url=where["base_url"]))
+    place = {"name": name, "base_url": where["base_url"]}
     kept = False
     try:
-        code = give_order(command, {**order, **_place(where), "secret": reference.model_dump(mode="json")}, show)
+        code = give_order(command, {**order, **place, "secret": reference.model_dump(mode="json")}, show)
         kept = code == COMPLETED
     finally:
         if not kept:
             with_key_store(lambda keys: keys.put_back(reference, before))
     return code
-
-
-def _place(where: dict[str, Any]) -> dict[str, Any]:
-    return {"base_url": where["base_url"]}
 
 
 def _read_key(as_json: bool) -> str:
@@ -181,7 +179,7 @@ def connectors_remove(
     leave_key: Annotated[bool, typer.Option("--leave-key", help="Leave its key in the key store.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Remove a connector and its key. It is asked first where something uses it. Conversations stay."""
+    """Remove a connector and its key, after a question. Conversations and agents that use it stay."""
     found: list[dict[str, Any]] = []
     show = rows(as_json, lambda row: f"{row['name']} is removed. {row.get('note', '')}".rstrip())
 
@@ -193,11 +191,15 @@ def connectors_remove(
     if code != COMPLETED or not found:
         return code
     used_by = found[0]["used_by"]
-    print(f"{plain(name)} is used by {_used_in_words(used_by)}:", file=sys.stderr)
+    # Lines on the standard output are the answer; with --json there is one kind of them.
+    about = sys.stderr if as_json else sys.stdout
+    leaves = "its key stays in the key store" if leave_key else "with its key, for good"
+    print(f"{plain(name)} will be removed, {leaves}.", file=about)
+    if used := _used_in_words(used_by):
+        print(f"It is used by {used}, which stay. To go on with one, choose another model there:", file=about)
     for title in [*used_by["agents"], *used_by["conversations"]][:20]:
-        print(f"    {plain(title)}", file=sys.stderr)
-    print("They stay. To go on with one of them, choose another connector there.", file=sys.stderr)
-    if not sys.stdin.isatty() or not typer.confirm("Remove it?", default=False, err=True):
+        print(f"    {plain(title)}", file=about)
+    if not sys.stdin.isatty() or not typer.confirm("Remove it?", default=False):
         fail("NOT_CONFIRMED", "Nothing was removed. With --yes it is not asked.", USAGE, as_json=as_json)
     return give_order("connector-remove", {**order, "confirmed": True}, show)
 

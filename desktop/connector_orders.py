@@ -73,8 +73,8 @@ class ConnectorOrders:
         return COMPLETED
 
     async def _add(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
-        connector = _connector(arguments)
-        self._host.connectors.check_name(connector.name)
+        name = self._host.connectors.check_name(str(arguments["name"]))
+        connector = _connector({**arguments, "name": name})
         if not arguments.get("check"):
             unchecked = bool(arguments.get("unchecked"))
             connector = await self._host.setup.add(connector, unchecked=unchecked)
@@ -86,9 +86,8 @@ class ConnectorOrders:
         connector = self._host.connectors.own(name)
         if not arguments.get("confirmed"):
             used_by = await self._host.connectors.used_by(name)
-            if used_by:
-                await send({"row": {**_row(connector), "used_by": _used_by(used_by), "confirm": True}})
-                return COMPLETED
+            await send({"row": {**_row(connector), "used_by": _used_by(used_by), "confirm": True}})
+            return COMPLETED
         removed = await self._host.setup.remove(name, leave_key=bool(arguments.get("leave_key")))
         await send({"row": {"name": name, "removed": True, **({"note": removed.note} if removed.note else {})}})
         return COMPLETED

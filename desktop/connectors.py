@@ -5,16 +5,15 @@ only the reference) and the answer to what uses one. Invariant: a key belongs to
 given for; another address needs the key again.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from desktop.dialog import entry as rules
 from desktop.profile_store import ProfileStore, ProfileTx
 from runtime_host.connectors.base import BUILTIN_CONNECTOR, Connector
 from runtime_host.errors import ConnectorError
 from runtime_host.models.facts import ModelFacts
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,47}\Z")
 EVERYTHING = 1_000_000_000
 
 
@@ -77,18 +76,13 @@ class Connectors:
             )
         raise ConnectorError(f"There is no connector named {name}.", code="CONNECTOR_UNKNOWN")
 
-    def check_name(self, name: str) -> None:
-        """Raises `ConnectorError` for a name that is taken or is no name."""
-        if not NAME.match(name) or name.lower() == "builtin":
-            raise ConnectorError(
-                "A connector's name is 1 to 48 letters, digits, spaces, dots, dashes and underscores.",
-                code="CONNECTOR_NAME_INVALID",
-            )
-        if name in self._all:
-            raise ConnectorError(
-                f"There is a connector named {name} already. Remove it first, or choose another name.",
-                code="CONNECTOR_EXISTS",
-            )
+    def check_name(self, name: str) -> str:
+        """The name as it is kept. Raises `ConnectorError` for a name that is taken or is no name."""
+        check = rules.check_name(name, tuple(self._all))
+        if check.state != "good":
+            code = "CONNECTOR_EXISTS" if check.sentence == rules.TAKEN else "CONNECTOR_NAME_INVALID"
+            raise ConnectorError(check.sentence, code=code)
+        return check.value
 
     async def add(self, connector: Connector) -> None:
         self.check_name(connector.name)

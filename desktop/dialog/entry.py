@@ -14,9 +14,11 @@ from urllib.parse import SplitResult, urlsplit
 
 from desktop.dialog.text import visible
 from desktop.dialog.wire import KEY_CHARS
+from desktop.names import NAME_CHARS, same
 
-NAME_CHARS = 64
 ADDRESS_CHARS = 512
+RESERVED_NAME = "builtin"
+TAKEN = "There is a connector with this name already, or one that reads the same. Choose another name."
 _SCHEMES = ("https://", "http://")
 _PORTS = {"http": 80, "https": 443}
 _PATH = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
@@ -106,7 +108,7 @@ class Address(NamedTuple):
 
 
 def check_name(text: str, taken: tuple[str, ...] = ()) -> Check:
-    """A name: one line of visible characters, not used yet."""
+    """A name: letters of any script, drawn as they are; nothing that reads like a name of `taken`."""
     name = unicodedata.normalize("NFC", text).strip()
     if not name:
         return Check("empty", "", "A name is needed, to tell this connector from others.")
@@ -115,10 +117,12 @@ def check_name(text: str, taken: tuple[str, ...] = ()) -> Check:
     plain = all(unicodedata.category(char)[0] in "LMN" or char in " -_." for char in name)
     if not plain or visible(name) != name:
         return Check("wrong", name, "A name is made of letters, digits, spaces, dots, - and _.")
-    if name.startswith(("-", ".")):
+    if not name[0].isalnum():
         return Check("wrong", name, "A name starts with a letter or a digit.")
-    if name.casefold() in {other.casefold() for other in taken}:
-        return Check("wrong", name, "There is a connector with this name. Choose another name.")
+    if same(name) == RESERVED_NAME:
+        return Check("wrong", name, "The built-in model has this name. Choose another name.")
+    if same(name) in {same(other) for other in taken}:
+        return Check("wrong", name, TAKEN)
     return Check("good", name)
 
 

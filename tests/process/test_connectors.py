@@ -64,6 +64,18 @@ def keys(bus: Bus) -> list[str]:
     return list(bus.kept().values())
 
 
+def test_a_name_has_letters_of_any_script_and_its_key_is_found_by_it(place: Home, server: ChatServer, bus: Bus) -> None:
+    typed, kept = "Cafe\u0301 家", "Caf\u00e9 家"
+    base = ("--base-url", server.base_url, "--key-stdin", "--json")
+    [added] = ok(place.run("connectors", "add", typed, *base, stdin=OLD))
+    assert added["name"] == kept
+    assert ok(place.run("connectors", "test", kept, "--json"))[-1]["status"] == "ok"
+    refused(place.run("connectors", "add", "CAFÉ 家", *base, stdin=OLD), "CONNECTOR_EXISTS", 2)
+    refused(place.run("connectors", "add", "Caf\u200bé", *base, stdin=OLD), "CONNECTOR_NAME_INVALID", 2)
+    ok(place.run("connectors", "remove", kept, "--yes", "--json"))
+    assert keys(bus) == []
+
+
 def sent_keys(server: ChatServer) -> list[str]:
     """The key of each request for a reply."""
     return [
@@ -183,6 +195,9 @@ def test_what_uses_a_connector_is_shown_before_it_goes_and_stays_readable(
     place: Home, server: ChatServer, bus: Bus
 ) -> None:
     add(place, server)
+    unused = place.run("connectors", "remove", "mine", "--json")
+    assert "Nothing was removed" in refused(unused, "NOT_CONFIRMED", 2)
+    assert "with its key" in unused.stderr
     *_, result = lines(place.run("run", "Remember the milk", "--json").stdout)
     assert listed(place)["used_by"] == {"conversations": ["Remember the milk"], "agents": []}
     said = place.run("connectors", "remove", "mine", "--json")
@@ -203,14 +218,14 @@ def test_what_uses_a_connector_is_shown_before_it_goes_and_stays_readable(
 def test_a_connector_is_removed_without_a_key_store_or_its_key(place: Home, server: ChatServer, bus: Bus) -> None:
     add(place, server)
     bus.lock()
-    assert "--leave-key" in refused(place.run("connectors", "remove", "mine", "--json"), "KEYRING_LOCKED")
-    [left] = ok(place.run("connectors", "remove", "mine", "--leave-key", "--json"))
+    assert "--leave-key" in refused(place.run("connectors", "remove", "mine", "--yes", "--json"), "KEYRING_LOCKED")
+    [left] = ok(place.run("connectors", "remove", "mine", "--yes", "--leave-key", "--json"))
     assert "left in the key store" in left["note"]
     bus.unlock()
     assert keys(bus) == [OLD]
     add(place, server)
     nowhere = {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/nonexistent/bus"}
-    [removed] = ok(place.run("connectors", "remove", "mine", "--json", variables=nowhere))
+    [removed] = ok(place.run("connectors", "remove", "mine", "--yes", "--json", variables=nowhere))
     assert removed["removed"]
     assert "left in the key store" in removed["note"]
 

@@ -134,7 +134,23 @@ def test_names_people_give(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "  ", "a/b", "a\u202eb", "a\u200bb", "\u3164", "-x", "..", "<b>x</b>", "x" * 65, "MY SERVER"]
+    "name",
+    [
+        "",
+        "  ",
+        "a/b",
+        "a\u202eb",
+        "a\u200bb",
+        "\u3164",
+        "-x",
+        "_x",
+        "..",
+        "<b>x</b>",
+        "x" * 65,
+        "MY SERVER",
+        "Ｍｙ server",
+        "Builtin",
+    ],
 )
 def test_names_that_are_refused_say_why(name: str) -> None:
     check = check_name(name, ("My server",))
