@@ -143,7 +143,7 @@ class SetupDesk:
             dto.Network(proxy=sanitize.line(network.proxy), certificates=sanitize.line(network.certificates)),
         )
         self._tell(authority, await self.connectors(authority))
-        self._tell(authority, _found_message(self._visit(authority)))
+        self._tell(authority, self._found_message(self._visit(authority)))
         # Last, and the rest does not wait for it: a key store may take its time.
         state = await self._host.credentials.state()
         return [
@@ -385,14 +385,14 @@ class SetupDesk:
         if visit.looking:
             return _done(command.request)
         visit.looking = True
-        self._tell(authority, _found_message(visit))
+        self._tell(authority, self._found_message(visit))
         try:
             found = await look()
             visit.found = {sanitize.wire_id("found:" + one.found_id): one for one in found}
             visit.looked = True
         finally:
             visit.looking = False
-            self._tell(authority, _found_message(visit))
+            self._tell(authority, self._found_message(visit))
         return _done(command.request)
 
     async def _use_found(self, command: dto.UseFound, text: str, authority: ChannelAuthority) -> dto.Outcome:
@@ -404,6 +404,25 @@ class SetupDesk:
         kind = next((one.kind for one in entry.KINDS if one.label.casefold() == found.name.casefold()), "compatible")
         done = await self._entered(ConnectorPrefill(kind=kind, address=found.base_url), authority)
         return _done(command.request) if done else not_done(command.request)
+
+    def _found_message(self, visit: Visit) -> dto.Found:
+        # What a connector leads to already is not offered once more.
+        used = {connector.base_url: connector.name for connector in self._host.connectors}
+        rows = [
+            dto.FoundRow(
+                id=name,
+                kind=one.kind,
+                name=sanitize.line(one.name),
+                # Where a program lies is nothing that a window needs to know.
+                detail=sanitize.line(
+                    one.detail if one.kind == "server" else f"version {one.version}" if one.version else ""
+                ),
+                note=sanitize.sentence(f"In use as {used[one.base_url]}." if one.base_url in used else one.note),
+                usable=one.usable and one.base_url not in used,
+            )
+            for name, one in visit.found.items()
+        ]
+        return dto.Found(looking=visit.looking, looked=visit.looked, rows=fitting(rows[:32]))
 
     def _tell(self, authority: ChannelAuthority, message: dto.Message) -> None:
         if (channel := self._channel_of(authority)) is not None:
@@ -538,24 +557,6 @@ def _connector_row(connector: Connector, used_by: str, visit: Visit) -> dto.Conn
         test=("ok" if well else "problem") if sentence else "",
         testing=connector.name in visit.testing,
     )
-
-
-def _found_message(visit: Visit) -> dto.Found:
-    rows = [
-        dto.FoundRow(
-            id=name,
-            kind=one.kind,
-            name=sanitize.line(one.name),
-            # Where a program lies is nothing that a window needs to know.
-            detail=sanitize.line(
-                one.detail if one.kind == "server" else f"version {one.version}" if one.version else ""
-            ),
-            note=sanitize.sentence(one.note),
-            usable=one.usable,
-        )
-        for name, one in visit.found.items()
-    ]
-    return dto.Found(looking=visit.looking, looked=visit.looked, rows=fitting(rows[:32]))
 
 
 def vendor_words(connector: Connector) -> str:

@@ -479,6 +479,10 @@ async def test_what_is_here_is_looked_for_only_when_asked_and_used_through_the_d
     assert (person.asked[0].kind, person.asked[0].address) == ("ollama", "http://127.0.0.1:11434/v1")
     outcome = await puppet.ask(dto.UseFound(request=puppet.request(), found=program.id))
     assert (outcome.status, outcome.text) == ("refused", CODEX.note)
+    await host.connectors.add(Connector(name="Mine", vendor="openai-compatible", base_url=OLLAMA.base_url))
+    await puppet.say(dto.WantPage(page="connections"))
+    used = await puppet.wait_for(dto.Found, lambda f: bool(f.rows) and not f.rows[0].usable)
+    assert used.rows[0].note == "In use as Mine."
     other = Seat(host)
     await other.puppet.lock()
     await other.puppet.say(dto.WantPage(page="connections"))
