@@ -33,6 +33,8 @@ FocusScope {
     // What stands in name and address stays if it was typed, and changes if it was proposed.
     function lead(kind) {
         const before = desk.proposal(leads), usual = desk.proposal(kind)
+        // Fields that only now appear have nothing wrong yet.
+        if (leads === "") pressed = false
         leads = kind
         if (name.text === "" || name.text === before.name) name.set(usual.name)
         if (address.text === "" || address.text === before.address) address.set(usual.address)
@@ -80,6 +82,8 @@ FocusScope {
             sentence: wrong ? qsTr("Choose what it leads to.") : ""
             onEdited: page.lead(chosen)
             onEntered: page.take()
+            // Who chose with the pointer goes on at the keyboard.
+            onClicked: Qt.callLater(page.take)
             onTook: (at) => scroll.reveal(at)
         }
         Item {

@@ -66,6 +66,9 @@ Loader {
             look: slot.look
             label: slot.field.label
             rows: slot.field.options
+            // Single words stand beside each other.
+            columns: rows.length < 3 || rows.some((row) => row.means !== "") ? 1
+                : Math.max(1, Math.min(3, Math.floor(width / (slot.look.s48 * 3))))
             several: slot.field.kind === "checks"
             sentence: slot.sentence
             wrong: slot.wrong

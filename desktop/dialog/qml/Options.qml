@@ -15,6 +15,7 @@ Column {
     property bool armed: true
     signal edited()
     signal entered()
+    signal clicked()
     signal took(Item item)
     spacing: look.s4
 
@@ -94,7 +95,7 @@ Column {
                 Rectangle {
                     id: mark
                     x: options.look.s12
-                    y: options.look.s8 + (title.height - height) / 2
+                    y: words.y + (title.height - height) / 2
                     width: options.look.s16
                     height: width
                     radius: options.several ? options.look.s4 : width / 2
@@ -124,7 +125,7 @@ Column {
                     anchors.leftMargin: options.look.s8
                     anchors.right: parent.right
                     anchors.rightMargin: options.look.s12
-                    y: options.look.s8
+                    y: row.modelData.means === "" ? (row.height - height) / 2 : options.look.s8
                     Plain { id: title; look: options.look; width: parent.width; text: row.modelData.label; font.weight: row.on ? options.look.medium : Font.Normal; Accessible.ignored: true }
                     Plain {
                         look: options.look
@@ -140,7 +141,7 @@ Column {
                     id: area
                     anchors.fill: parent
                     hoverEnabled: true
-                    onClicked: { options.press(row.modelData.value); row.forceActiveFocus() }
+                    onClicked: { options.press(row.modelData.value); row.forceActiveFocus(); options.clicked() }
                 }
             }
         }
