@@ -13,7 +13,7 @@ import msgspec
 
 from desktop import agent_setup
 from desktop.agents import DESCRIPTION_CHARS, FOLDER_BYTES, INSTRUCTIONS_BYTES, NEW_ONES_ONLY, PresetView
-from desktop.choices import Choice
+from desktop.choices import HARNESS_NAMES, Choice
 from desktop.dialogs import Answer, DeleteConfirmation, Form, FormField, FormOption
 from desktop.host_tools import TOOLS
 from desktop.names import NAME_BYTES
@@ -114,8 +114,8 @@ async def _fields(host: "Host", record: AgentRecord) -> tuple[FormField, ...]:
             "choice",
             "May touch",
             record.preset,
-            tuple(FormOption(view.preset, view.title, view.means) for view in offered),
-            help=" ".join(f"{view.title} is not offered: {view.why_not}" for view in refused[:1]),
+            tuple(FormOption(view.preset, view.title, _named(view.means)) for view in offered),
+            help=_not_offered(refused),
         )
     )
     if any(view.preset != "chat" for view in offered):
@@ -125,6 +125,20 @@ async def _fields(host: "Host", record: AgentRecord) -> tuple[FormField, ...]:
     tools = tuple(FormOption(tool.name, tool.title, tool.means) for tool in TOOLS)
     fields.append(FormField("tools", "checks", "Tools", record.tools, tools))
     return tuple(fields)
+
+
+def _not_offered(refused: list[PresetView]) -> str:
+    if not refused:
+        return ""
+    titles = " and ".join(view.title for view in refused)
+    return f"{titles} {'is' if len(refused) == 1 else 'are'} not offered. {_named(refused[0].why_not)}"
+
+
+def _named(sentence: str) -> str:
+    """What a harness says of itself, with the name that the window has for it."""
+    for driver, name in HARNESS_NAMES.items():
+        sentence = sentence.replace(driver, name)
+    return sentence
 
 
 def _offered(host: "Host", record: AgentRecord) -> list[Choice]:

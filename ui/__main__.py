@@ -58,7 +58,6 @@ def main(argv: list[str]) -> int:
 
     app = QGuiApplication([sys.argv[0]])
     app.setApplicationName("remuda")
-    app.setApplicationDisplayName("Remuda")
     app.setDesktopFileName("remuda")
     looks = Looks(dark=b'"dark":true' in early)
     engine = QQmlApplicationEngine()

@@ -51,7 +51,7 @@ ACTIONS: tuple[Action, ...] = (
 )
 
 PROPOSALS: tuple[Action, ...] = (
-    Action("add-connector", "Add a connection…", "For a service with a key, or for a server.", "plus"),
+    Action("add-connector", "Add a connector…", "For a service with a key, or for a server.", "plus"),
     Action("test", "Test", "Asks the provider for its models with this key. Nothing is written to a model.", "check"),
     Action("refresh", "Ask for the models again", "The provider is asked what it offers now.", "again"),
     Action(
@@ -60,16 +60,16 @@ PROPOSALS: tuple[Action, ...] = (
         "Typed in a window of its own. The old key stays until the new one is stored.",
         "key",
     ),
-    Action("edit-connector", "Edit…", "Name, address and models. Another address asks for the key again.", "edit"),
+    Action("edit-connector", "Edit…", "Its address and its key. Another address asks for the key again.", "edit"),
     Action(
         "remove-connector",
         "Remove…",
-        "Takes the connection and its key away. Its conversations stay and can be read. You are asked first.",
+        "Takes the connector and its key away. Its conversations stay and can be read. You are asked first.",
         "trash",
         dangerous=True,
     ),
     Action("network", "Change…", "Proxy and certificates.", "edit"),
-    Action("default", "Make it the default of this connection", icon="check"),
+    Action("default", "Make it the default of this connector", icon="check"),
     Action("default-everywhere", "Start new conversations with it", icon="plus"),
     Action(
         "declare-model",

@@ -26,7 +26,7 @@ Page {
     Column {
         width: parent.width
         Accessible.role: Accessible.List
-        Accessible.name: "Connections"
+        Accessible.name: "Connectors"
 
         Repeater {
             model: connectorsModel

@@ -44,14 +44,14 @@ Item {
         }
         Btn {
             id: of
-            text: now.modelsOf.length > 0 ? now.modelsOf : "All connections"
+            text: now.modelsOf.length > 0 ? now.modelsOf : "All connectors"
             most: theme.menuLeast
             glyph: "down"
             trailing: true
             Accessible.role: Accessible.ButtonMenu
             Accessible.name: "Models of: " + text
             onClicked: {
-                const entries = [{ name: "", label: "All connections", explains: "", icon: "", key: "", checked: now.modelsConnector.length === 0 }];
+                const entries = [{ name: "", label: "All connectors", explains: "", icon: "", key: "", checked: now.modelsConnector.length === 0 }];
                 for (let at = 0; at < connectorsModel.rowCount(); ++at) {
                     const row = connectorsModel.rowAt(at);
                     entries.push({ name: row.id, label: row.name, explains: row.what, icon: "", key: "", checked: row.id === now.modelsConnector });
@@ -120,7 +120,7 @@ Item {
                     y: theme.s12
                     width: parent.width - 2 * theme.s8 - theme.s24
                     row: entry.row
-                    mark: entry.row.default ? "for new conversations" : entry.row.own ? "default of this connection" : ""
+                    mark: entry.row.default ? "for new conversations" : entry.row.own ? "default of this connector" : ""
                     where: now.modelsConnector.length === 0
                 }
                 Icon {
@@ -160,8 +160,8 @@ Item {
                 visible: text.length > 0
                 text: !now.modelsKnown ? "Asking"
                     : now.modelsTotal === 0 && now.modelsFilter.length > 0 ? "No model has these letters. Esc clears the search."
-                    : now.modelsTotal === 0 && now.modelsOf.length > 0 ? "No model is known here. Test the connection, or ask for its models."
-                    : now.modelsTotal === 0 ? "No model is here. Add a connection first."
+                    : now.modelsTotal === 0 && now.modelsOf.length > 0 ? "No model is known here. Test the connector, or ask for its models."
+                    : now.modelsTotal === 0 ? "No model is here. Add a connector first."
                     : now.modelsTotal > now.modelsShown ? "The first " + now.modelsShown + " of " + now.modelsTotal + ". Letters of a name find the others." : ""
             }
             Btn {

@@ -296,7 +296,7 @@ T.Popup {
             Btn {
                 flat: true
                 glyph: actionTable.settings.icon
-                text: "Models and connections"
+                text: "Models and connectors"
                 onClicked: {
                     picker.close();
                     setup.open("connections");

@@ -50,7 +50,7 @@ Page {
     }
     Quiet {
         width: parent.width
-        text: now.profilesKnown ? "The profile of this window cannot be deleted while it is open; neither can another one that is." : "Asking"
+        text: now.profilesKnown ? "A profile that is open, like this one, cannot be deleted." : "Asking"
     }
 
     Menu {

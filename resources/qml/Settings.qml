@@ -5,7 +5,7 @@ Item {
     id: root
 
     readonly property var places: [
-        { name: "connections", label: "Connections", file: "Connections.qml" },
+        { name: "connections", label: "Connectors", file: "Connections.qml" },
         { name: "models", label: "Models", file: "Models.qml" },
         { name: "agents", label: "Agents", file: "Agents.qml" },
         { name: "profiles", label: "Profiles", file: "Profiles.qml" },

@@ -78,7 +78,7 @@ def test_the_settings_are_made_when_they_are_opened_and_gone_when_they_are_left(
     assert not furnished.host.take(dto.WantPage)
     open_settings(furnished)
     assert furnished.wait_for(dto.WantPage).page == "connections"
-    assert spoken(focus(furnished)) == "Connections"
+    assert spoken(focus(furnished)) == "Connectors"
     furnished.key(ESC)
     furnished.settle()
     assert furnished.all("Settings") == []
@@ -142,7 +142,7 @@ def test_what_gets_the_focus_comes_into_sight(furnished: Bench) -> None:
 
 def test_while_the_trusted_dialog_is_open_the_page_says_so_and_its_no_is_no_fault(furnished: Bench) -> None:
     open_settings(furnished)
-    press(furnished, "Btn", "Add a connection…")
+    press(furnished, "Btn", "Add a connector…")
     proposed = furnished.wait_for(dto.Propose)
     assert (proposed.action, proposed.target) == ("add-connector", None)
     assert furnished.renderer._bridge.state.value("asked") is True

@@ -105,7 +105,7 @@ def models(setup: Setup) -> list[dict[str, Any]]:
         row = choice_row(choice, None, "")
         own = narrowed is not None and bool(narrowed.default_model) and choice.model == narrowed.default_model
         if own:
-            row["said"] += ", default of this connection"
+            row["said"] += ", default of this connector"
         row |= {"own": own, "narrowed": narrowed is not None, "declarable": choice.connector_id is not None}
         rows.append(row)
     return rows

@@ -32,7 +32,7 @@ def check_session(options: SessionOptions) -> None:
     """
     if options.environment.type != "none":
         raise AgentPolicyUnsupportedError(
-            "native.agent works without a folder or machine: it chats and touches nothing. Choose the environment none."
+            "native.agent works without a folder or machine: it chats and touches nothing."
         )
     _check_policy(options.policy)
     if options.execution.driver_config:
