@@ -395,6 +395,21 @@ async def test_a_secret_in_a_result_is_told_to_nobody(chat_server: ChatServer, w
     assert files_with(DEFAULT_KEY, tmp_path) == []
 
 
+async def test_a_secret_in_arguments_is_kept_and_published_masked(world: World) -> None:
+    secret = "sk-" + "0123456789" * 3
+    call = Call((ToolRequest("call_a", "look", json.dumps({"city": secret}), {"as": secret}),))
+    async with Stage(Script((call, *reply("Done."))), resolve_tools=world.resolve) as stage:
+        stage.connectors.redactor.add(secret)
+        session = await stage.runtime.create_agent(WITH_LOOK).open_session(session_options())
+        events, result = await ask(session)
+        [kept] = await stage.memory.read(lambda tx: tx.tool_calls(result.run_id))
+    assert world.effects == [secret], "the tool itself is given what the model wrote"
+    assert "city" in kept.arguments
+    assert secret not in f"{kept}"
+    assert [event.type for event in events if "tool." in event.type] == ["tool.started", "tool.completed"]
+    assert secret not in json.dumps([event.model_dump(mode="json") for event in events])
+
+
 def files_with(text: str, folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if text.encode() in path.read_bytes()]
 

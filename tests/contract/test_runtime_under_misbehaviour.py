@@ -183,11 +183,15 @@ async def test_another_session_goes_on(misbehaviour: Misbehaviour) -> None:
 async def test_a_credential_in_a_harness_state_is_not_stored() -> None:
     async with scene_of("state-with-the-credential") as (_, store, _, session):
         await (await session.run("Hello")).result()
-        record = await store.read(lambda tx: tx.session(session.session_id))
-        assert record is not None
-        assert record.driver_state is not None
-        assert "key" in record.driver_state
-        assert SECRET not in str(record.driver_state)
+        for status in ("open", "detached"):
+            record = await store.read(lambda tx: tx.session(session.session_id))
+            assert record is not None
+            assert record.driver_state is not None
+            assert record.status == status
+            assert "key" in record.driver_state
+            assert SECRET not in str(record.driver_state)
+            # Put away, it is asked for its state once more.
+            await session.detach()
 
 
 async def test_a_start_that_comes_late_but_within_the_window_is_stopped_and_cancelled() -> None:

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from runtime_host.capabilities import DriverInspection
+from runtime_host.canonical import digest
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
 from runtime_host.drivers.base import DriverSession, SessionOpening
 from runtime_host.errors import (
@@ -112,6 +113,11 @@ async def test_a_foreign_scope_learns_nothing(context: TrustedContext) -> None:
                     await call(some, context=context)
                 said.add((refused.value.message, repr(refused.value.details)))
         assert len(said) == 1, "a foreign session reads differently from one that is not there"
+        # Nor does one that says it is theirs: whose a session is is in its record.
+        claimed = reference.model_copy(update={"scope_digest": digest(context.scope())})
+        for call in (stage.runtime.resume_session, stage.runtime.delete_session):
+            with pytest.raises(AgentScopeMismatchError):
+                await call(claimed, context=context)
         # A reference with the right words on it opens nothing either.
         forged = reference.model_copy(update={"scope_digest": "f" * 64})
         with pytest.raises(AgentScopeMismatchError):

@@ -140,11 +140,14 @@ async def test_every_file_is_private_whatever_the_umask(path: Path) -> None:
         store = await open_notes(path, V2)
     finally:
         os.umask(before)
+    migrated = {file.name for file in path.parent.iterdir()}
     await store.close()
     # No -shm: the index of the log is in memory, where a full disk cannot take the process down.
     assert open_modes == dict.fromkeys((path.name, f"{path.name}-wal", f"{path.name}.lock"), 0o600)
     assert mode(path.with_name(path.name + ".version-1")) == 0o600
     assert mode(path.parent) == 0o700
+    # What the copy was written into is gone.
+    assert migrated == {*open_modes, f"{path.name}.version-1"}
 
 
 async def test_a_file_others_could_read_is_tightened(path: Path) -> None:
