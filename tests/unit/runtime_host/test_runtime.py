@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from runtime_host.capabilities import DriverInspection
 from runtime_host.canonical import digest
+from runtime_host.capabilities import DriverInspection
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
 from runtime_host.drivers.base import DriverSession, SessionOpening
 from runtime_host.errors import (
