@@ -12,7 +12,9 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -32,6 +34,7 @@ LOOK_S: Final = 8.0
 """For all of a server."""
 VERSION_S: Final = 10.0
 _VERSION_BYTES: Final = 4096
+_MOST_LINKS: Final = 40
 _VERSION: Final = re.compile(r"\d{1,5}\.\d{1,5}(?:\.\d{1,5})?(?:[-+][0-9A-Za-z.-]{1,32})?")
 _NO_PROXIES: Final = {
     name: "" for upper in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY") for name in (upper, upper.lower())
@@ -229,7 +232,8 @@ async def _program(name: str, path: str) -> Found | None:
 
 def _on_path(name: str, path: str) -> str | None:
     for folder in path.split(os.pathsep):
-        file = os.path.join(folder, name)
+        # With no link in its folder's path, which others could lead elsewhere after the look.
+        file = os.path.join(os.path.realpath(folder), name)
         if os.path.isabs(folder) and file.isprintable() and os.path.isfile(file) and os.access(file, os.X_OK):
             return file
     return None
@@ -237,13 +241,8 @@ def _on_path(name: str, path: str) -> str | None:
 
 def _doubt(file: str) -> str:
     """Why a program is not started: somebody else could have put it there. Empty for no doubt."""
-    real = os.path.realpath(file)
     try:
-        others = [
-            place
-            for place in dict.fromkeys((os.path.dirname(file), real, os.path.dirname(real)))
-            if _is_of_others(os.stat(place))
-        ]
+        others = any(_is_of_others(os.stat(place), strict=strict) for place, strict in _places(file))
     except OSError:
         return "It cannot be looked at, so it was not started."
     if others:
@@ -251,9 +250,38 @@ def _doubt(file: str) -> str:
     return ""
 
 
-def _is_of_others(status: os.stat_result) -> bool:
-    mine = hasattr(os, "getuid") and os.getuid()
-    return bool(stat.S_IMODE(status.st_mode) & stat.S_IWOTH) or status.st_uid not in (0, mine)
+def _places(file: str) -> Iterator[tuple[str, bool]]:
+    """A program, and all folders above it and above each link on the way; whether its own names are in it."""
+    for _ in range(_MOST_LINKS):
+        folder = os.path.realpath(os.path.dirname(file))
+        yield folder, True
+        yield from ((str(above), False) for above in PurePath(folder).parents)
+        file = os.path.join(folder, os.path.basename(file))
+        if not os.path.islink(file):
+            break
+        file = os.path.join(folder, os.readlink(file))
+    yield file, True
+
+
+def _is_of_others(status: os.stat_result, *, strict: bool) -> bool:
+    """Whether others may change it. Not `strict`: a folder further up, in which they may have things of their own."""
+    writable = stat.S_IWOTH if status.st_gid in _own_groups() else stat.S_IWOTH | stat.S_IWGRP
+    open_to_others = bool(status.st_mode & writable) and (strict or not status.st_mode & stat.S_ISVTX)
+    return open_to_others or status.st_uid not in (0, hasattr(os, "getuid") and os.getuid())
+
+
+def _own_groups() -> set[int]:
+    """Groups without others in them: that of root (or who can become it), and the person's where it has their name."""
+    groups = {0, 80} if sys.platform == "darwin" else {0}
+    if sys.platform != "win32":
+        import grp
+        import pwd
+
+        with contextlib.suppress(KeyError):
+            person = pwd.getpwuid(os.getuid())
+            if grp.getgrgid(person.pw_gid).gr_name == person.pw_name:
+                groups.add(person.pw_gid)
+    return groups
 
 
 async def _version(name: str, file: str) -> str:

@@ -240,7 +240,17 @@ async def test_what_somebody_else_could_have_put_there_is_not_started(tmp_path: 
     assert stat.S_IMODE(file.stat().st_mode) & stat.S_IWOTH
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "claude").symlink_to(tmp_path / "open" / "claude")
-    for folder in ("open", "writable", "links"):
+    (tmp_path / "swapped").mkdir()
+    program(tmp_path / "swapped" / "bin", "claude", script)
+    (tmp_path / "swapped").chmod(0o777)
+    program(tmp_path / "team", "claude", script)
+    if os.getuid() == 0:
+        os.chown(tmp_path / "team", -1, 61_234)
+    (tmp_path / "team").chmod(0o775 if os.getuid() == 0 else 0o777)
+    (tmp_path / "hops").mkdir()
+    (tmp_path / "open" / "hop").symlink_to(program(tmp_path / "own", "tool", script))
+    (tmp_path / "hops" / "claude").symlink_to(tmp_path / "open" / "hop")
+    for folder in ("open", "writable", "links", "swapped/bin", "team", "hops"):
         found = (await programs_at(tmp_path / folder))["Claude Code"]
         assert "was not started" in found.note
         assert str(tmp_path) not in found.detail + found.note
