@@ -247,7 +247,8 @@ def _write_all(file: Path, ca_file: str) -> bool:
     parts = []
     for source in (system, os.environ.get("SSL_CERT_FILE", ""), ca_file):
         try:
-            parts.append(Path(source).read_text(encoding="utf-8", errors="replace") if source else "")
+            is_file = bool(source) and Path(source).is_file()
+            parts.append(Path(source).read_text(encoding="utf-8", errors="replace") if is_file else "")
         except OSError:
             # It is told where it is needed; the rest holds.
             continue

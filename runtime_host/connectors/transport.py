@@ -122,7 +122,8 @@ def check_certificates(ca_file: str) -> int:
         ConnectorError: code ``NETWORK_CERTIFICATES_UNREADABLE``: it cannot be read, or holds none.
     """
     try:
-        if Path(ca_file).stat().st_size > CA_FILE_BYTES:
+        # What is no file, such as a pipe or a device, would be read without end.
+        if not Path(ca_file).is_file() or Path(ca_file).stat().st_size > CA_FILE_BYTES:
             raise ValueError
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cafile=ca_file)
@@ -164,7 +165,7 @@ def _load(context: ssl.SSLContext, place: str) -> None:
     try:
         if Path(place).is_dir():
             context.load_verify_locations(capath=place)
-        else:
+        elif Path(place).is_file():
             context.load_verify_locations(cafile=place)
     except OSError:
         # Nothing there, or no certificate: that does not take away the rest.

@@ -212,7 +212,8 @@ async def test_a_guarded_child_goes_the_same_way(bench: Bench, monkeypatch: pyte
 
 async def test_what_holds_no_certificate_is_not_kept(bench: Bench) -> None:
     (bench.folder / "no.pem").write_text("nothing", encoding="utf-8")
-    for file in ("no.pem", "absent.pem", "."):
+    os.mkfifo(bench.folder / "pipe.pem")
+    for file in ("no.pem", "absent.pem", ".", "pipe.pem", "/dev/zero"):
         with pytest.raises(ConnectorError) as refused:
             await bench.network.set(ca_file=str(bench.folder / file))
         assert refused.value.error_code == "NETWORK_CERTIFICATES_UNREADABLE"
