@@ -90,7 +90,7 @@ class SessionTools:
         context: whose it is.
         bound: the tools, checked.
         store: of the agent.
-        redactor: applied to arguments and reports before they are kept or told.
+        redactor: applied to ids, names, arguments and reports before they are kept or told.
         on_retained: told of reports that could not be kept or may not be told.
         window_s: how long a run that is stopped is waited for. For half of it a tool may go on to its
             end; then it is cut.
@@ -503,6 +503,9 @@ class RunChannel:
         completed: Callable[[ToolDelivery], Awaitable[None]],
     ) -> tuple[ToolDelivery, ...]:
         run_id = self._run_id
+        # Ids and names are the model's words as well: they are kept with the call, and what comes of it goes by them.
+        mask = self._tools.redactor.text
+        requests = tuple(each._replace(call_id=mask(each.call_id), name=mask(each.name)) for each in requests)
         known = {record.call_id: record for record in await self._tools.store.read(lambda tx: tx.tool_calls(run_id))}
         # Off the loop: what a schema makes of arguments may take a second.
         asked = await in_own_thread(
@@ -531,7 +534,8 @@ class RunChannel:
         return tuple(deliveries)
 
     async def delivering(self, call_ids: tuple[str, ...]) -> None:
-        ids = [call_id for call_id in call_ids if call_id not in self._repeated]
+        kept = map(self._tools.redactor.text, call_ids)
+        ids = [call_id for call_id in kept if call_id not in self._repeated]
         self.answered = False
         if ids and not await self._commit(lambda tx: outbox.deliver(tx, self._run_id, ids)):
             raise AgentUnresolvedEffectError("A tool's result may have been told before, so it is not told again.")

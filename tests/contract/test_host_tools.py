@@ -410,6 +410,19 @@ async def test_a_secret_in_arguments_is_kept_and_published_masked(world: World) 
     assert secret not in json.dumps([event.model_dump(mode="json") for event in events])
 
 
+async def test_a_secret_as_a_name_or_an_id_is_kept_nowhere(world: World) -> None:
+    secret = "sk-" + "0123456789" * 3
+    call = Call((ToolRequest(secret, "look", '{"city": "Paris"}'), ToolRequest("call_b", secret, "{}")))
+    async with Stage(Script((call, *reply("Done."))), resolve_tools=world.resolve) as stage:
+        stage.connectors.redactor.add(secret)
+        session = await stage.runtime.create_agent(WITH_LOOK).open_session(session_options())
+        _, result = await ask(session)
+        kept = await stage.memory.read(lambda tx: tx.tool_calls(result.run_id))
+    assert (result.status, world.effects) == ("completed", ["Paris"])
+    assert [record.phase for record in kept] == ["delivered", "delivered"]
+    assert secret not in f"{kept}"
+
+
 def files_with(text: str, folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if text.encode() in path.read_bytes()]
 
