@@ -4,12 +4,15 @@ Owns what is asked. Must not know how a profile is made or removed. Invariants: 
 chosen in the trusted dialog and nowhere else; nothing is removed that was not shown before.
 """
 
+import asyncio
 import functools
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary
 
 from desktop import export, names, profiles, stored
 from desktop.dialogs import DeleteConfirmation, Form, FormField
@@ -22,6 +25,12 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+MOST_OPENED = 4
+OPENED_S = 10.0
+"""So many profiles are opened within this time: nothing is asked before, and each is a program of its own."""
+
+_opened: "WeakKeyDictionary[Host, deque[float]]" = WeakKeyDictionary()
 
 
 class ProfileError(AgentRuntimeError):
@@ -101,6 +110,11 @@ async def open_profile(host: "Host", profile_id: str) -> bool:
     if profile_id == host.paths.name:
         host.raise_window("")
         return True
+    now = asyncio.get_running_loop().time()
+    opened = _opened.setdefault(host, deque(maxlen=MOST_OPENED))
+    if len(opened) == MOST_OPENED and now - opened[0] < OPENED_S:
+        raise ProfileError("Several profiles were opened just now. Try again in a moment.", code="PROFILES_OPENED")
+    opened.append(now)
     try:
         profiles.open_window(profiles.existing(host.paths.data, profile_id))
     except profiles.ProfileRefusedError as refused:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from desktop import desk, paths, second_start
+from desktop import desk, paths, profile_entry, profiles, second_start
 from desktop.app import Host
 from desktop.connector_entry import enter_connector
 from desktop.control import ControlServer, HostSilentError, Send, ask
@@ -118,6 +118,26 @@ async def test_models_with_names_beyond_measure_do_not_take_the_window_away(host
     assert len(choices.choices) > 50
     assert (await seat.puppet.ask(dto.NewConversation(request=seat.puppet.request()))).status == "done"
     await seat.aclose()
+
+
+async def test_a_renderer_starts_no_programs_without_end(
+    seat: Seat, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another profile is opened without a question, and lives on when this window is gone."""
+    started: list[str] = []
+    monkeypatch.setattr(profiles, "open_window", lambda profile: started.append(profile.name))
+    profiles.create(host.paths.data, "Other")
+    await seat.puppet.say(dto.WantPage(page="profiles"))
+    page = await seat.puppet.wait_for(dto.Profiles)
+    [target] = [row.id for row in page.rows if not row.current]
+    asked = [
+        await seat.puppet.ask(dto.Propose(request=seat.puppet.request(), action="open-profile", target=target))
+        for _ in range(40)
+    ]
+    assert started == ["other"] * profile_entry.MOST_OPENED
+    assert [each.status for each in asked[:2]] == ["done", "done"]
+    assert (asked[-1].status, asked[-1].code) == ("refused", "PROFILES_OPENED")
+    assert "moment" in asked[-1].text
 
 
 async def test_a_self_test_that_is_never_answered_ends(seat: Seat, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
