@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from runtime_host.redaction import MASK, Redactor, SecretTooShortError
+from runtime_host.redaction import MASK, TELLING_CHARS, Redactor, SecretTooShortError
 
 KEY = "sk-canary-3f9A/x+0Zq7=Lm"
 secrets = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), min_size=8, max_size=40)
@@ -107,6 +107,8 @@ def test_a_text_that_breaks_off_inside_a_secret_does_not_show_it() -> None:
     assert redactor(KEY).text("keys begin with sk-") == "keys begin with sk-"
     anthropic = "sk-ant-api03-" + "Q7x" * 30
     assert redactor(anthropic).text("keys begin with sk-ant-api03-") == "keys begin with sk-ant-api03-"
+    # Of a long one far less than half already tells which it is.
+    assert redactor(anthropic).text(f"key: {anthropic[:TELLING_CHARS]}") == f"key: {MASK}"
 
 
 def test_json_values_and_keys_are_masked() -> None:
