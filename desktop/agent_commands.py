@@ -164,7 +164,7 @@ def agents_delete(
 def agents_presets(
     harness: Harness = None, connector: ConnectorName = None, model: Model = None, as_json: Json = False
 ) -> int:
-    """Say what each policy means for a model’s harness, and why one is not offered."""
+    """Say what each policy means for a model’s harness. Or why one is not offered."""
 
     def line(row: dict[str, Any]) -> str:
         return (

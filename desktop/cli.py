@@ -18,6 +18,7 @@ import typer
 
 from desktop import host_lock, network_commands, paths, process, storage_commands, terms, transcripts
 from desktop.agent_commands import agents_app
+from desktop.build import VERSION
 from desktop.connector_commands import connectors_app
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, UNKNOWN, USAGE
 from desktop.profile_commands import profiles_app
@@ -34,8 +35,6 @@ app = typer.Typer(
 app.add_typer(connectors_app, name="connectors")
 app.add_typer(agents_app, name="agents")
 app.add_typer(profiles_app, name="profiles")
-storage_commands.register(app)
-network_commands.register(app)
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 """What typer raises for arguments that make no sense; it names only some of its kinds."""
@@ -52,8 +51,10 @@ PolicyName = Annotated[str | None, typer.Option("--policy", help="chat touches n
 @app.callback()
 def _options(
     context: typer.Context,
-    data_dir: Annotated[str | None, typer.Option(help="Folder that holds everything (else REMUDA_HOME).")] = None,
-    profile: Annotated[str | None, typer.Option(help="Profile to use, by id or name.")] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Folder that holds everything (else REMUDA_HOME).")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(metavar="PROFILE", help="Profile to use, by id or name.")] = None,
     runtime_host: Annotated[
         str | None,
         typer.Option(
@@ -63,7 +64,11 @@ def _options(
     runtime_resume: Annotated[
         str | None, typer.Option(metavar="SESSION", help="With --runtime-host: the session the console begins with.")
     ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Say which version this is.")] = False,
 ) -> None:
+    if version:
+        print(f"Remuda {VERSION}")
+        raise typer.Exit(COMPLETED)
     place.data_dir = data_dir
     place.profile = profile
     place.runtime_host = runtime_host
@@ -179,7 +184,7 @@ def run(
     """Send a message and print the reply as it comes."""
     try:
         pairs = terms.metadata(metadata or ())
-        answer_format = terms.answer_format(schema.read_bytes(), schema.stem) if schema is not None else None
+        answer_format = _schema(schema)
         images = _pictures(image or [])
     except (OSError, ValueError) as fault:
         fail("USAGE", str(fault), USAGE, as_json=as_json)
@@ -207,6 +212,16 @@ def run(
         recover=True,
     )
     return show.end(code)
+
+
+def _schema(file: Path | None) -> dict[str, Any] | None:
+    if file is None:
+        return None
+    try:
+        content = file.read_bytes()
+    except OSError as fault:
+        raise ValueError(f"The schema {file} cannot be read: {fault.strerror}.") from None
+    return terms.answer_format(content, file.stem)
 
 
 def _pictures(files: list[Path]) -> list[dict[str, str]]:
@@ -282,7 +297,7 @@ def save(
     to: Annotated[Path | None, typer.Option(help="File to write; it must not be there yet.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Write the reference of a session to a file that only you can read."""
+    """Write the reference of a session to a file. Only you can read it."""
     found: list[dict[str, Any]] = []
     code = give_order("reference", {"session": session}, lambda line: _take(line, found, as_json))
     if code != COMPLETED or not found:
@@ -431,7 +446,7 @@ def stop(session: str, as_json: Json = False) -> int:
 
 @app.command()
 def detach(session: str, as_json: Json = False) -> int:
-    """Let go of a session without ending it; it can be taken up again."""
+    """Let go of a session without ending it. It can be taken up again."""
     return give_order("detach", {"session": session}, rows(as_json, lambda row: f"{row['session']} is detached"))
 
 
@@ -479,7 +494,7 @@ def inspect(
     policy: PolicyName = None,
     as_json: Json = False,
 ) -> int:
-    """Say what a session would be, without opening one: what it can do, who enforces what, what it needs."""
+    """Say what a session would be, without opening one. What it can do, who enforces what, what it needs."""
     return give_order(
         "inspect",
         _binding(agent, harness, connector, model, reasoning, environment, policy),
@@ -522,7 +537,7 @@ def doctor(
         bool, typer.Option("--without-walls", help="Control run: a renderer without walls, so that every attack works.")
     ] = False,
 ) -> int:
-    """Attack decoys from inside a renderer and list what each attack met."""
+    """Say whether the walls around the window hold. Decoys are attacked from inside a renderer."""
     from desktop import selftest
 
     reports: list[dict[str, Any]] = []
@@ -570,3 +585,8 @@ def _host_runs(profile: paths.ProfilePaths) -> bool:
         return True
     lock.release()
     return False
+
+
+# Last, so that help begins with what is done every day.
+storage_commands.register(app)
+network_commands.register(app)

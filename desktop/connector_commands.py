@@ -29,7 +29,7 @@ _MOST_SHOWN = 8
 
 @connectors_app.command("list")
 def connectors_list(as_json: Json = False) -> int:
-    """List the connectors, what uses them and how their keys stand; keys are never shown."""
+    """List the connectors, what uses them, and their keys' state. Keys are never shown."""
     return give_order("connectors", {}, rows(as_json, _in_words))
 
 
@@ -193,8 +193,10 @@ def connectors_remove(
     used_by = found[0]["used_by"]
     # Lines on the standard output are the answer; with --json there is one kind of them.
     about = sys.stderr if as_json else sys.stdout
-    leaves = "its key stays in the key store" if leave_key else "with its key, for good"
-    print(f"{plain(name)} will be removed, {leaves}.", file=about)
+    key = ""
+    if found[0]["key"] == "keyring":
+        key = ". Its key stays in the key store" if leave_key else ", with its key"
+    print(f"{plain(name)} will be removed{key}.", file=about)
     if used := _used_in_words(used_by):
         print(f"It is used by {used}, which stay. To go on with one, choose another model there:", file=about)
     for title in [*used_by["agents"], *used_by["conversations"]][:20]:
@@ -210,7 +212,7 @@ def connectors_test(
     model: Annotated[str, typer.Option(help="Also ask this model for one word, which costs a little.")] = "",
     as_json: Json = False,
 ) -> int:
-    """Say whether a connector works, and if not, why: the key, the model, the way there, or the server."""
+    """Say whether a connector works, and if not, why. The key, the model, the way there, or the server."""
     return give_order(
         "connector-test",
         {"name": name, "model": model},
@@ -225,7 +227,7 @@ def connectors_models(
     refresh: Annotated[bool, typer.Option("--refresh", help="Ask the server for its list again.")] = False,
     as_json: Json = False,
 ) -> int:
-    """List the models of a connector with what is known of them, and who says so."""
+    """List the models of a connector. With what is known of them, and who says so."""
     return give_order(
         "connector-models", {"name": name, "filter": filter, "refresh": refresh}, rows(as_json, _model_in_words)
     )

@@ -13,11 +13,15 @@ from pydantic import ValidationError
 from desktop import answers
 from desktop.answers import Send
 from desktop.connectors import UsedBy
+from desktop.dialog.entry import KINDS
 from desktop.exit_codes import COMPLETED, FAILED
 from desktop.local_model import available
 from runtime_host.connectors.base import BUILTIN_CONNECTOR, Connector, SecretRef
 from runtime_host.errors import ConnectorError
 from runtime_host.models.facts import ModelFacts
+
+VENDORS = tuple(dict.fromkeys(kind.vendor for kind in KINDS))
+"""Whose APIs are spoken by what can be added; the built-in model is there already."""
 
 if TYPE_CHECKING:
     from desktop.app import Host
@@ -86,7 +90,9 @@ class ConnectorOrders:
         connector = self._host.connectors.own(name)
         if not arguments.get("confirmed"):
             used_by = await self._host.connectors.used_by(name)
-            await send({"row": {**_row(connector), "used_by": _used_by(used_by), "confirm": True}})
+            await send(
+                {"row": {**_row(connector), "key": _key_of(connector), "used_by": _used_by(used_by), "confirm": True}}
+            )
             return COMPLETED
         removed = await self._host.setup.remove(name, leave_key=bool(arguments.get("leave_key")))
         await send({"row": {"name": name, "removed": True, **({"note": removed.note} if removed.note else {})}})
@@ -140,11 +146,15 @@ def _stoppable(order: "Order") -> "Order":
 
 
 def _connector(arguments: dict[str, Any]) -> Connector:
-    secret = arguments.get("secret")
+    secret, vendor = arguments.get("secret"), arguments.get("vendor", "openai-compatible")
+    if vendor not in VENDORS:
+        raise ConnectorError(
+            f"There is no vendor {vendor}. It is one of: {', '.join(VENDORS)}.", code="CONNECTOR_CONFIGURATION"
+        )
     try:
         connector = Connector(
             name=str(arguments["name"]),
-            vendor=arguments.get("vendor", "openai-compatible"),
+            vendor=vendor,
             base_url=str(arguments.get("base_url", "")),
             secret=SecretRef.model_validate(secret) if secret else None,
             models=tuple(arguments.get("models", ())),
@@ -174,6 +184,10 @@ def _row(connector: Connector) -> dict[str, Any]:
         "models": list(connector.models),
         "default_model": connector.default_model,
     }
+
+
+def _key_of(connector: Connector) -> str | None:
+    return None if connector.secret is None else connector.secret.kind
 
 
 def _used_by(used_by: UsedBy) -> dict[str, list[str]]:

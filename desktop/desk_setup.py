@@ -28,6 +28,7 @@ from desktop.dialogs import ConnectorPrefill
 from desktop.discovery import Found, look
 from desktop.model_entry import declare_model
 from desktop.profile_store import AgentRecord
+from desktop.sizes import size_words
 from runtime_host.connectors.base import Connector
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop.own_thread import in_own_thread
@@ -320,7 +321,7 @@ class SetupDesk:
         if written is None:
             return False
         if (channel := self._channel_of(authority)) is not None:
-            words = f"Everything is in {written.path.name}, {written.size_bytes / 2**20:,.1f} MiB, without your keys."
+            words = f"Everything is in {written.path.name}, {size_words(written.size_bytes)}, without your keys."
             channel.tell(dto.Notice(id="exported", level="info", code="EXPORTED", text=sanitize.sentence(words)))
         return True
 

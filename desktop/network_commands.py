@@ -21,13 +21,14 @@ def register(app: typer.Typer) -> None:
 
 def network(
     proxy: Annotated[
-        str | None, typer.Option(help="system, none, or an address such as http://proxy.example.com:3128")
+        str | None,
+        typer.Option(metavar="PROXY", help="system, none, or an address such as http://proxy.example.com:3128"),
     ] = None,
     proxy_login_stdin: Annotated[
         bool, typer.Option("--proxy-login-stdin", help="Read the proxy's user:password from standard input.")
     ] = False,
     ca_file: Annotated[
-        str | None, typer.Option(help="File of certificates (PEM) to trust besides the system's.")
+        str | None, typer.Option(metavar="FILE", help="File of certificates (PEM) to trust besides the system's.")
     ] = None,
     no_ca_file: Annotated[bool, typer.Option("--no-ca-file", help="Trust the system's certificates alone.")] = False,
     as_json: Json = False,
@@ -59,7 +60,7 @@ def _in_words(row: dict[str, Any]) -> str:
 
 @connectors_app.command("found")
 def connectors_found(as_json: Json = False) -> int:
-    """Look for model servers and harness programs on this computer. Nothing is looked for at any other time."""
+    """Look for model servers and harness programs here. Nothing is looked for at any other time."""
     return give_order("found", {}, rows(as_json, _found_in_words))
 
 

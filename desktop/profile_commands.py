@@ -79,7 +79,7 @@ def profiles_delete(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Delete a profile with its keys, agents, conversations and settings, for good."""
+    """Delete a profile with all it holds, for good. Keys, agents, conversations and settings go."""
     found = _done(lambda: profiles.existing(_data(), profile), as_json)
     name = profiles.display_name(found)
     if not yes:

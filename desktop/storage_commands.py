@@ -13,6 +13,7 @@ import typer
 
 from desktop.exit_codes import COMPLETED, FAILED
 from desktop.paths import ProfilePaths
+from desktop.sizes import size_words
 from desktop.terminal import Json, Show, confirmed, fail, give_order, place, plain, print_json, rows
 
 GONE_WITHIN_S = 30.0
@@ -26,33 +27,28 @@ def register(app: typer.Typer) -> None:
     app.command("remove-all")(remove_all)
 
 
-def in_units(size_bytes: int) -> str:
-    """A size as people read it."""
-    for unit, of in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size_bytes >= of:
-            return f"{size_bytes / of:.1f} {unit}"
-    return f"{size_bytes} B"
-
-
 def stored(as_json: Json = False) -> int:
     """Say what of this profile is stored where, and how large it is."""
     sizes: list[int] = []
 
     def line(row: dict[str, Any]) -> str:
         sizes.append(row["size_bytes"])
-        return f"{in_units(row['size_bytes']):>10}  {row['what']}  {row['path']}\n            {row['sentence']}"
+        return f"{size_words(row['size_bytes']):>10}  {row['what']}  {row['path']}\n            {row['sentence']}"
 
     code = give_order("stored", {}, rows(as_json, line))
     if code == COMPLETED and not as_json:
-        print(f"{in_units(sum(sizes)):>10}  together")
+        print(f"{size_words(sum(sizes)):>10}  together")
     return code
 
 
 def export_all(path: Path, as_json: Json = False) -> int:
     """Write everything but keys to a new .zip file."""
-    show = rows(
-        as_json, lambda row: f"{row['path']}: {row['conversations']} conversations, {in_units(row['size_bytes'])}"
-    )
+
+    def in_words(row: dict[str, Any]) -> str:
+        count = row["conversations"]
+        return f"{row['path']}: {count} conversation{'' if count == 1 else 's'}, {size_words(row['size_bytes'])}"
+
+    show = rows(as_json, in_words)
 
     def progress(answer: dict[str, Any]) -> None:
         if "progress" not in answer:
@@ -73,7 +69,7 @@ def remove_all(
     stop: Annotated[bool, typer.Option("--stop", help="Stop replies that are being written.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Remove everything of this profile for good: keys, conversations, agents, settings, files."""
+    """Remove everything of this profile, for good. Keys, conversations, agents, settings and files go."""
     if not yes:
         row = confirmed("remove-all", {}, "Remove everything?", "Nothing was removed.", as_json)
         if isinstance(row, int):

@@ -17,6 +17,7 @@ import msgspec
 from desktop import profiles, removal
 from desktop.export import export_all as export_all
 from desktop.paths import ProfilePaths
+from desktop.sizes import size_words
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop.own_thread import in_own_thread
 
@@ -168,10 +169,10 @@ def total_bytes(rows: list[StoredRow]) -> int:
 
 def what_goes(rows: list[StoredRow], name: str) -> tuple[str, ...]:
     """What is lost with a profile, one sentence each, for the question before."""
+    size = size_words(total_bytes(rows))
     keys = sum(row.what.startswith(("Key of ", "Login of ")) for row in rows)
-    size_mib = total_bytes(rows) / (1024 * 1024)
     return (
-        f"All conversations, drafts, agents, connectors and settings of {name}, {size_mib:.1f} MiB of files.",
+        f"All conversations, drafts, agents, connectors and settings of {name}, {size} of files.",
         *([f"{keys} key{'' if keys == 1 else 's'} in this computer’s key store."] if keys else []),
         "Then Remuda closes. Files that you exported or saved elsewhere stay.",
     )

@@ -191,6 +191,6 @@ async def test_everything_is_removed_after_a_question_though_who_asked_has_left(
     asking.cancel()
     await asyncio.wait([asking])
     await host.ended.wait()
-    assert "MiB of files" in " ".join(person.questions[0].goes)
+    assert "of files" in " ".join(person.questions[0].goes)
     await host.__aexit__()
     assert not host.paths.root.exists()
