@@ -161,7 +161,8 @@ Item {
         text: now.effort.length > 0 ? "Effort: " + now.effort : "Effort"
         Accessible.role: Accessible.ButtonMenu
         Accessible.name: text + ", for the next message"
-        onClicked: efforts.show(effort, now.efforts.map((word) => ({ name: word, label: word, explains: "", icon: "", key: "", checked: word === now.effort })), "")
+        // What was chosen can be taken back: the model then thinks as hard as it does by itself.
+        onClicked: efforts.show(effort, ["", ...now.efforts].map((word) => ({ name: word, label: word || "Its own measure", explains: "", icon: "", key: "", checked: word === now.effort })), "")
 
         Menu {
             id: efforts

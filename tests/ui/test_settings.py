@@ -363,12 +363,15 @@ def test_a_new_conversation_takes_its_agent_in_the_picker(furnished: Bench) -> N
     assert furnished.wait_for(dto.NewConversation).agent == "a2"
 
 
-def test_the_effort_of_the_next_message_is_changed_beside_the_composer(furnished: Bench) -> None:
+@pytest.mark.parametrize(("word", "effort"), [("high", "high"), ("Its own measure", "")])
+def test_the_effort_of_the_next_message_is_changed_beside_the_composer(
+    furnished: Bench, word: str, effort: str
+) -> None:
     tab_until(furnished, "Effort: medium")
     furnished.key(ENTER, "\r")
-    in_menu(furnished, "high")
+    in_menu(furnished, word)
     chosen = furnished.wait_for(dto.Choose)
-    assert (chosen.choice, chosen.effort) == ("cloud", "high")
+    assert (chosen.choice, chosen.effort) == ("cloud", effort)
 
 
 def test_the_header_says_who_answers_and_what_it_may_touch(furnished: Bench) -> None:
