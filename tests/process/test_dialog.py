@@ -202,6 +202,19 @@ def test_a_kind_brings_its_name_and_address_and_is_chosen_by_keyboard(opened: Op
         )
 
 
+def test_who_chose_a_kind_with_the_pointer_types_its_key_next(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(KINDS)
+        d.focus()
+        middle_of_the_second_tile = ("280", "187")
+        d.xdotool("mousemove", "--window", d.window(), *middle_of_the_second_tile, "click", "1")
+        d.xdotool("type", KEY)
+        d.xdotool("key", "Return")
+        assert d.hear() == wire.Typed(
+            question=1, kind="anthropic", name="Anthropic 2", address="https://api.anthropic.com", key=KEY
+        )
+
+
 def test_a_server_on_this_computer_needs_no_key(opened: Open) -> None:
     with opened() as d:
         d.open_ready(KINDS)
