@@ -7,6 +7,8 @@ with, and both keys are kept out of texts.
 """
 
 import asyncio
+import os
+import re
 from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _KEY_STORE_CODES = ("KEYRING_", "CONNECTOR_KEY_MISSING")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_LONG_AS_A_KEY_CHARS = 20
 
 
 class Removed(NamedTuple):
@@ -80,6 +84,7 @@ class ConnectorSetup:
             ConnectorError: why it was not kept; nothing is, then.
         """
         self._connectors.check_name(connector.name)
+        _check_variable(connector.secret)
         if not unchecked and not connector.models and connector.vendor != "builtin":
             connector = with_models(connector, await self.models_of(connector, key))
         return await self._kept(connector, key, self._connectors.add)
@@ -97,6 +102,7 @@ class ConnectorSetup:
             ConnectorError: why it has its old key still.
         """
         old = self._connectors.own(name)
+        _check_variable(secret)
         changed = old.model_copy(update={"secret": secret.model_copy(update={"base_url": old.base_url})})
         changed.check_key_binding()
         if not unchecked:
@@ -199,6 +205,24 @@ class ConnectorSetup:
     async def aclose(self) -> None:
         """Wait for what is being written."""
         await asyncio.gather(*self._works, return_exceptions=True)
+
+
+def _check_variable(secret: SecretRef | None) -> None:
+    """Refuse what is no variable's name: in a shell, ``$NAME`` in place of ``NAME`` is the key itself.
+
+    Raises:
+        ConnectorError: code ``CONNECTOR_VARIABLE_REFUSED``; the sentence repeats nothing of it.
+    """
+    if secret is None or secret.kind != "env" or secret.name in os.environ:
+        return
+    name = secret.name
+    mixed = sum(any(map(kind, name)) for kind in (str.islower, str.isupper, str.isdigit)) > 1
+    if not _VARIABLE.fullmatch(name) or (mixed and name.upper() != name and len(name) >= _LONG_AS_A_KEY_CHARS):
+        raise ConnectorError(
+            "This is no variable that is set, and does not look like the name of one, such as OPENAI_API_KEY. If it is "
+            "the key itself, it was written out by the shell: give the name without $. Nothing was kept.",
+            code="CONNECTOR_VARIABLE_REFUSED",
+        )
 
 
 _LEFT = "Its key was left in the key store, if there is one."

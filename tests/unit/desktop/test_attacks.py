@@ -471,3 +471,24 @@ async def test_an_order_without_sense_is_answered_and_does_nothing(
     assert lines[-1]["error"]["message"]
     assert not [r for r in server.requests if r.method == "POST"]
     assert await host.conversations.names() == []
+
+
+@pytest.mark.parametrize("key", ["sk-ant-api03-canary0123456789", "gsk_canary0123456789abcdef", "A=B", "two words"])
+async def test_a_key_in_place_of_its_variables_name_is_kept_and_repeated_nowhere(host: Host, key: str) -> None:
+    """What the shell makes of ``--key-env $KEY``."""
+    await host.connectors.add(Connector(name="there", vendor="openai-compatible", base_url="http://127.0.0.1:9/v1"))
+    said: list[Any] = []
+
+    async def send(line: dict[str, Any]) -> None:
+        said.append(line)
+
+    for order in ("connector-add", "connector-rotate"):
+        arguments = {
+            "name": "new" if order == "connector-add" else "there", "vendor": "openai-compatible", "unchecked": True,
+            "base_url": "http://127.0.0.1:9/v1", "models": ["m"], "secret": {"kind": "env", "name": key},
+        }  # fmt: skip
+        assert await host.operations.perform(order, arguments, send, asyncio.Event()) != 0
+        assert said[-1]["error"]["code"] == "CONNECTOR_VARIABLE_REFUSED"
+    assert [(one.name, one.secret) for one in host.connectors if one.name in ("new", "there")] == [("there", None)]
+    assert key not in str(said)
+    assert [file for file in host.paths.root.rglob("*") if file.is_file() and key.encode() in file.read_bytes()] == []
