@@ -80,7 +80,8 @@ def _form(connector: Connector, model: str | None, said: ModelFacts | None) -> F
             _number("price_input_usd", "Price of what it reads, in US dollars per million tokens", said, "3"),
             _number("price_output_usd", "Price of what it writes, in US dollars per million tokens", said, "15"),
         ),
-        effect="It is kept in models.toml in Remuda’s folder, for this model at every connector and in all profiles, and shown as declared by you.",
+        effect="It is kept in models.toml in Remuda’s folder, for the model of this name at every connector and in all "
+        "profiles, and shown as declared by you.",
     )
 
 

@@ -72,7 +72,7 @@ async def test_an_agent_is_entered_and_what_was_wrong_is_said_at_its_place(
     assert again.problem == ""
     # Only what the harness takes is offered, and it is said why the rest is not.
     assert [option.value for option in field(first, "preset").options] == ["chat"]
-    assert "native.agent" in field(first, "preset").help
+    assert "Remuda works without a folder" in field(first, "preset").help
     assert [each.id for each in first.fields if each.id == "folder"] == []
     assert [option.value for option in field(first, "tools").options] == ["clock"]
 
