@@ -201,6 +201,13 @@ def parsed_place(proxy: str) -> str:
     """
     if proxy in (SYSTEM, NONE):
         return proxy
+    if proxy.strip().isalpha():
+        # A word such as "off" would be taken for the name of a server.
+        raise ConnectorError(
+            f"{proxy.strip()[:40]} is no address of a proxy. It is {SYSTEM}, {NONE}, or an address such as "
+            "http://proxy.example.com:3128",
+            code="NETWORK_PROXY_REFUSED",
+        )
     server = parse_proxy(proxy)
     if server.has_login:
         raise ConnectorError(

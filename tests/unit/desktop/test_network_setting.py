@@ -155,6 +155,12 @@ async def test_a_proxy_that_makes_no_sense_is_not_kept(bench: Bench, proxy: str)
     assert bench.network.proxy == "system"
 
 
+def test_a_word_that_was_meant_otherwise_is_no_proxy() -> None:
+    with pytest.raises(ConnectorError, match="none, or an address") as refused:
+        parsed_place("off")
+    assert refused.value.error_code == "NETWORK_PROXY_REFUSED"
+
+
 def test_no_login_comes_in_an_argument() -> None:
     assert parsed_place("proxy.example:3128") == "http://proxy.example:3128"
     with pytest.raises(ConnectorError) as refused:
