@@ -14,6 +14,7 @@ from desktop.app import Host
 from desktop.build import BUILD
 from desktop.channel import RendererChannel
 from desktop.terms import Terms
+from runtime_host.drivers.native.driver import NativeRun
 from runtime_host.policy import CHAT, Limits
 from tests.loopback.chat_server import ChatServer
 from tests.puppet import Puppet, until
@@ -206,6 +207,37 @@ async def test_stop_stops_keeps_the_text_and_says_so(seat: Seat, server: ChatSer
     assert reply.text
     await until(lambda: not server.open_replies)
     assert (await send(puppet, "and now")).status == "done"
+
+
+async def test_a_stop_shows_as_stopping_until_the_harness_has_confirmed_it(
+    seat: Seat, host: Host, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmed = asyncio.Event()
+    cancel = NativeRun.cancel
+
+    async def slow_cancel(run: NativeRun) -> None:
+        await confirmed.wait()
+        await cancel(run)
+
+    monkeypatch.setattr(NativeRun, "cancel", slow_cancel)
+    server.tokens_per_s = 20
+    server.tokens = 2_000
+    puppet = seat.puppet
+    await puppet.lock()
+    await puppet.wait_for(dto.Selected)
+    await send(puppet, "count")
+    await puppet.wait_for(dto.ItemDelta)
+    stopping = asyncio.ensure_future(puppet.ask(dto.Stop(request=puppet.request(), revision=puppet.binding.revision)))
+    await until_ended(puppet, "stopping")
+    name = puppet.binding.conversation
+    assert name is not None
+    row = await host.conversations.row(name)
+    assert row is not None
+    assert row.state == "stopping"
+    assert not [m for m in puppet.told if isinstance(m, dto.RunChanged) and m.run and m.run.state == "stopped"]
+    confirmed.set()
+    await until_ended(puppet, "stopped")
+    assert (await stopping).status == "done"
 
 
 async def test_detaching_while_a_local_reply_comes_is_refused_in_words(seat: Seat, server: ChatServer) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runtime_host.errors import AgentScopeMismatchError, AgentSessionRecoveryError, StorageDamagedError
-from runtime_host.recovery import take_stock
+from runtime_host.recovery import continuable, take_stock
 from runtime_host.storage.base import (
     AgentStore,
     AgentTx,
@@ -17,6 +17,8 @@ from runtime_host.storage.base import (
     RequestRecord,
     RunRecord,
     SessionRecord,
+    ToolCallPhase,
+    ToolCallRecord,
     session_fact,
 )
 from runtime_host.storage.salvage import SALVAGED_CODE, Salvaged, salvage, set_aside, take_over
@@ -251,6 +253,37 @@ async def test_a_lost_ledger_is_written_anew_from_the_runs_and_without_them_refu
             # What has no id is no repeat.
             assert (await (await again.run("Something new")).result()).status == "completed"
         await store.close()
+
+
+async def test_a_call_of_a_tool_that_was_not_over_is_executed_for_nobody_any_more(tmp_path: Path) -> None:
+    """A run that only waits for results goes on after a restart. Not from a damaged file: what is missing may tell."""
+    open_phases: tuple[ToolCallPhase, ...] = ("requested", "executing", "acknowledged", "delivering")
+    phases: tuple[ToolCallPhase, ...] = (*open_phases, "delivered", "withdrawn")
+
+    def fill(tx: AgentTx) -> None:
+        for phase in phases:
+            tx.put_session(SessionRecord(session_id=phase, scope_digest="x", created_ms=1, definition={}, options={}))
+            tx.put_run(RunRecord(run_id=phase, session_id=phase, phase="dispatched", created_ms=1, input={"n": 1}))
+            tx.put_tool_call(
+                ToolCallRecord(
+                    session_id=phase, run_id=phase, call_id="a", tool="look", arguments="{}", phase=phase, created_ms=1
+                )
+            )
+
+    store = await open_agent_store(tmp_path / "old", profile="p", agent="a")
+    await store.transact(fill)
+    await store.close()
+    _, store = await salvaged(tmp_path / "old", tmp_path / "new")
+
+    def look(tx: AgentTx) -> dict[str, str]:
+        assert not any(take_stock(tx, live=(), session_id=None, now_ms=9))
+        assert [phase for phase in phases if continuable(tx, phase)] == [], "a run of a damaged file goes on"
+        assert [phase for phase in phases if tx.unresolved_tool_calls(phase)] == list(open_phases)
+        return {call.run_id: call.phase for phase in phases for call in tx.tool_calls(phase)}
+
+    kept = await store.transact(look)
+    await store.close()
+    assert kept == {**dict.fromkeys(open_phases, "interrupted"), "delivered": "delivered", "withdrawn": "withdrawn"}
 
 
 async def test_what_came_after_a_damage_is_not_forgotten_by_the_next_one(tmp_path: Path) -> None:
