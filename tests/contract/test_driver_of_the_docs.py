@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from runtime_host.testing.driver_contract import DRIVER_EVENTS
+
 PAGE = Path(__file__).parents[2] / "runtime_host/docs/adding_a_harness.md"
 
 
@@ -32,3 +34,8 @@ def _page() -> ModuleType:
 
 
 TestLines = _page().TestLines
+
+
+def test_the_page_says_what_each_event_of_a_driver_carries() -> None:
+    rows = re.findall(r"^\| (`[^|]*`) \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`([^`]+)`", row)} == DRIVER_EVENTS
