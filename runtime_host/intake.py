@@ -92,7 +92,7 @@ class Intake:
             else:
                 self._take_other(type_, data)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise NotAnEventError(f"what was yielded is no event ({type(error).__name__})") from error
+            raise NotAnEventError(_which(event)) from error
 
     def flush(self) -> None:
         """Publish what was held back. Nothing is taken after it."""
@@ -207,6 +207,8 @@ OUTSIDE_WORKSPACE: Final[dict[str, Any]] = FrozenDict(
     level="warning",
     message="The harness told of a change outside of the workspace; it is left out.",
 )
+_STREAMS: Final = ("command.output.delta", "tool.progress")
+_KNOWN_MEMBERS: Final = frozenset({"id", "text", "phase", "kind", "delta", "path", "change", "name", "code", "level"})
 _OTHERS: Final[frozenset[str]] = frozenset(
     {
         "plan.updated",
@@ -223,6 +225,15 @@ _OTHERS: Final[frozenset[str]] = frozenset(
         "diagnostic",
     }
 )
+
+
+def _which(event: object) -> str:
+    """What was yielded, told from what can hold nothing secret: a type of ours, and which members came with it."""
+    type_, data = event if isinstance(event, tuple) and len(event) == 2 else (None, None)
+    if not isinstance(type_, str) or type_ not in {*_TEXT_EVENTS, *_TEXT_ENDS, *_STREAMS, *_OTHERS}:
+        return "something that is no event of a driver"
+    known = sorted(name for name in data if name in _KNOWN_MEMBERS) if isinstance(data, dict) else []
+    return f"{type_} whose data is not as it must be (it has {', '.join(known) or 'nothing known'})"
 
 
 def _unmarked(kind: TextKind) -> dict[str, str]:

@@ -47,7 +47,7 @@ from runtime_host.errors import (
     StorageError,
 )
 from runtime_host.events import AgentEvent
-from runtime_host.intake import OUTSIDE_WORKSPACE, Intake, Redactor
+from runtime_host.intake import OUTSIDE_WORKSPACE, Intake, NotAnEventError, Redactor
 from runtime_host.journal import Journal, admitted_types
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.recovery import UNKNOWN_CODE, UNKNOWN_TERMINATION, is_written, take_up
@@ -1023,6 +1023,12 @@ def _run_error(error: Exception, driver_id: str) -> RunError:
         return RunError(code=error.native_code, message=error.message, retryable=error.retryable, details=error.details)
     if isinstance(error, AgentRuntimeError):
         return RunError(code=error.error_code, message=error.message, retryable=error.retryable, details=error.details)
+    if isinstance(error, NotAnEventError):
+        return RunError(
+            code=AgentNativeExecutionError.code,
+            message=f"{driver_id} is at fault: it yielded {error}.",
+            details={"exception": type(error).__name__},
+        )
     return RunError(
         code=AgentNativeExecutionError.code,
         message=f"{driver_id} failed in a way it did not foresee ({type(error).__name__}).",

@@ -361,6 +361,23 @@ async def test_what_is_no_event_fails_the_run_and_asks_the_driver_to_stop(event:
         assert [event.type for event in await all_events(run)] == ["run.started", "run.finished"]
 
 
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (DriverEvent("tool.progress", {"id": "t", "delta": 5}), "tool.progress whose data is not as it must be"),
+        (DriverEvent("agent.message.delta", {"id": "m", "sk-canary": 1}), "(it has id)"),
+        (("sk-canary", {}), "something that is no event of a driver"),
+        (("agent.message.delta", ["sk-canary"]), "(it has nothing known)"),
+    ],
+)
+async def test_whoever_writes_a_driver_is_told_which_event_was_none(event: Any, words: str) -> None:
+    async with Stage(Script([event])) as stage:
+        result = await (await (await stage.open()).run("Hi")).result()
+        assert result.error is not None
+        assert words in result.error.message
+        assert "sk-canary" not in result.error.message
+
+
 async def test_output_is_cut_to_its_limit_and_the_run_is_incomplete() -> None:
     text = "äöü" * 100
     async with Stage(Script(reply(text, pieces=7))) as stage:
