@@ -190,8 +190,10 @@ def _instructions(source: str | None, as_json: bool) -> str | None:
             with open(source, "rb") as file:
                 content = file.read(INSTRUCTIONS_BYTES + 1)
         text = content.decode("utf-8-sig")
-    except (OSError, ValueError) as fault:
-        fail("USAGE", f"The instructions could not be read: {fault}.", USAGE, as_json=as_json)
+    except OSError as fault:
+        fail("USAGE", f"The instructions {source} cannot be read: {fault.strerror}.", USAGE, as_json=as_json)
+    except ValueError:
+        fail("USAGE", f"The instructions {source} are no text in UTF-8.", USAGE, as_json=as_json)
     if len(content) > INSTRUCTIONS_BYTES:
         fail("USAGE", f"Instructions take at most {INSTRUCTIONS_BYTES // 1024} KiB.", USAGE, as_json=as_json)
     return text

@@ -585,7 +585,7 @@ def connections_in_trouble(stage: Stage) -> None:
         dto.KeyStore(
             state="locked",
             sentence="The key store of this system is locked.",
-            way="Unlock it (its own window asks), then open this page again. Connections without a key go on working.",
+            way="Unlock it (its own window asks), then open this page again. Connectors without a key go on working.",
         ),
         dto.Found(looked=True, rows=FOUND),
         dto.Network(
