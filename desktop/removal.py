@@ -80,11 +80,16 @@ def withdraw(root: Path) -> None:
 def read_note(root: Path) -> Note | None:
     """The note in a folder; None where there is none that can be read."""
     try:
-        with open(os.open(root / NOTE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        with open(root / NOTE, "rb", opener=_opened) as file:
             kept = json.loads(file.read(_NOTE_BYTES))
         return Note(str(kept["profile_uuid"]), tuple(map(str, kept["keys"])), bool(kept["keys_known"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _opened(path: str, flags: int) -> int:
+    """Neither through a link nor waiting for a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 async def delete_keys(note: Note, on_slow: Callable[[str], None] | None = None) -> None:

@@ -158,7 +158,7 @@ def _read(content: bytes) -> Holder | None:
         told: dict[str, Any] = json.loads(content)
         ancestry = tuple((int(device), int(inode)) for device, inode in told["ancestry"])
         return Holder(str(told["root"]), ancestry, str(told["holder"]), int(told["pid"]))
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
         return None
 
 

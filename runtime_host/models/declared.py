@@ -34,6 +34,7 @@ from runtime_host.models.facts import MODEL_CHARS, MOST_TOKENS, MOST_USD, ModelF
 from runtime_host.models.reasoning import Harness, ReasoningEntry
 
 MAX_FILE_BYTES: Final = 1024 * 1024
+MOST_DOTS: Final = 64
 SOURCE: Final = "models.toml"
 
 
@@ -111,7 +112,7 @@ def file_bytes(path: Path) -> bytes:
     Raises:
         OSError: it cannot be read.
     """
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)), "rb") as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "This is no file", str(path))
         return file.read(MAX_FILE_BYTES + 1)
@@ -123,14 +124,20 @@ def parse_models_toml(content: bytes) -> DeclaredModels:
     Raises:
         AgentDriverConfigurationError: it is wrong, and where.
     """
+    if any(line.count(b".") > MOST_DOTS for line in content.splitlines() if not line.lstrip().startswith(b"#")):
+        # The reader keeps every beginning of a name in parts: a long one would take more memory than there is.
+        raise AgentDriverConfigurationError(f"{SOURCE} has a line with more than {MOST_DOTS} dots.")
     try:
         file = _File.model_validate(tomllib.loads(content.decode("utf-8")))
     except UnicodeDecodeError:
         raise AgentDriverConfigurationError(f"{SOURCE} is no UTF-8 text.") from None
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise AgentDriverConfigurationError(f"{SOURCE} is nested too deep.") from None
+    # Also for a number with more digits than are read.
+    except ValueError as error:
+        if isinstance(error, ValidationError):
+            raise configuration_error(SOURCE, error) from None
         raise AgentDriverConfigurationError(f"{SOURCE} is no TOML: {error}.") from None
-    except ValidationError as error:
-        raise configuration_error(SOURCE, error) from None
     for model, said in file.models.items():
         wants_reasoning = said.efforts or said.codex_efforts or said.can_switch_reasoning_off
         if said.reasons is False and wants_reasoning:

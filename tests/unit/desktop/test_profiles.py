@@ -233,10 +233,19 @@ async def test_nothing_of_another_is_touched_while_one_is_being_changed(
 
 async def test_a_note_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     work = await filled(tmp_path, "Work")
-    for spoiled in ("", "[]", '{"profile_uuid": 1}', json.dumps({"keys": 5, "profile_uuid": "u", "keys_known": 1})):
+    for spoiled in (
+        "",
+        "[]",
+        "[" * 100_000,
+        '{"profile_uuid": 1}',
+        json.dumps({"keys": 5, "profile_uuid": "u", "keys_known": 1}),
+    ):
         (work.root / removal.NOTE).write_text(spoiled, encoding="utf-8")
         assert removal.read_note(work.root) is None
     (work.root / removal.NOTE).unlink()
+    (work.root / removal.NOTE).mkdir()
+    assert removal.read_note(work.root) is None
+    (work.root / removal.NOTE).rmdir()
     os.mkfifo(work.root / removal.NOTE)
     assert removal.read_note(work.root) is None, "and a pipe is not waited for"
 

@@ -172,6 +172,9 @@ async def test_an_inspection_tells_declared_from_verified() -> None:
         ('[models." "]\n', "models"),
         ('[models."a"]\nreasons = false\nefforts = ["low"]', "does not reason"),
         ("[models", "no TOML"),
+        ("x = " + "[" * 100_000, "too deep"),
+        (".".join("a" * 5_000) + " = 1", "dots"),
+        ('[models."a"]\ncontext_tokens = ' + "9" * 5_000, "no TOML"),
         ("\xff", "UTF-8"),
     ],
 )

@@ -49,11 +49,16 @@ def test_leases_are_private_and_gone_when_given_back(place: Path) -> None:
     assert list(file.parent.glob("*.lease")) == []
 
 
-def test_what_is_held_and_cannot_be_read_counts_as_taken_and_what_is_dead_as_free(place: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    ["of another version", "[" * 100_000, '{"root": "/x", "ancestry": [[1e999, 1]], "holder": "h", "pid": 1}'],
+    ids=["words", "deep", "huge"],
+)
+def test_what_is_held_and_cannot_be_read_counts_as_taken_and_what_is_dead_as_free(place: Path, content: str) -> None:
     leases = SharedLeases(place / "leases")
     take(leases, place / "work").release()
     strange = place / "leases" / "strange.lease"
-    strange.write_text("of another version")
+    strange.write_text(content)
     with strange.open("r+b") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(AgentBusyError, match="does not tell"):
