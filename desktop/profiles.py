@@ -67,11 +67,15 @@ def list_profiles(data: Path, current: str = "") -> list[ProfileEntry]:
 def display_name(profile: ProfilePaths) -> str:
     """What the person calls a profile; its id where nothing that can be a name is kept."""
     try:
-        descriptor = os.open(profile.root / _NAME_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
+        # By an opener, for a folder of that name is closed again then.
+        with open(profile.root / _NAME_FILE, "rb", opener=_opened) as file:
             return names.checked("a profile", file.read(_NAME_FILE_BYTES).decode().strip())
     except (OSError, ValueError):
         return profile.name
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def is_running(profile: ProfilePaths) -> bool:

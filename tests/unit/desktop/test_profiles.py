@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,16 @@ def test_a_name_is_changed_and_the_folder_stays(tmp_path: Path) -> None:
 def test_a_name_that_was_spoiled_shows_as_the_id(tmp_path: Path, spoiled: bytes) -> None:
     made = profiles.create(tmp_path, "Work")
     (made.root / "name").write_bytes(spoiled)
+    assert listed(tmp_path) == [("work", "work")]
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_file_in_place_of_the_name_leaves_nothing_open(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    made = profiles.create(tmp_path, "Work")
+    (made.root / "name").unlink()
+    make(made.root / "name")
     assert listed(tmp_path) == [("work", "work")]
 
 
