@@ -216,7 +216,7 @@ def test_an_agent_from_the_first_word_to_the_last(place: Home, server: ChatServe
         (("agents", "add", "X", "--policy", "everything"), "chat, read, work"),
         (("agents", "add", "X", "--tool", "shell"), "no tool called shell"),
         (("agents", "add", "X", "--policy", "read"), "name the folder"),
-        (("agents", "add", "X", "--instructions", "/nowhere/x"), "could not be read"),
+        (("agents", "add", "X", "--instructions", "/nowhere/x"), "cannot be read"),
         (("agents", "add", "X", "--connector", "nothing"), "Nothing here matches"),
         (("agents", "edit", "Assistant"), "nothing to change"),
         (("agents", "edit", "Nobody", "--name", "X"), "no agent called Nobody"),
