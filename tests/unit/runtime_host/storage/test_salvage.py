@@ -286,6 +286,28 @@ async def test_a_call_of_a_tool_that_was_not_over_is_executed_for_nobody_any_mor
     assert kept == {**dict.fromkeys(open_phases, "interrupted"), "delivered": "delivered", "withdrawn": "withdrawn"}
 
 
+async def test_a_picture_whose_bytes_are_not_what_they_were_does_not_come_back(tmp_path: Path) -> None:
+    def fill(tx: AgentTx) -> list[str]:
+        tx.put_session(SessionRecord(session_id="s", scope_digest="x", created_ms=1, definition={}, options={}))
+        tx.put_run(RunRecord(run_id="r", session_id="s", phase="completed", created_ms=1, input={"n": 1}))
+        return [
+            tx.put_image("s", "r", place, media_type="image/png", data=data) for place, data in enumerate((b"1", b"2"))
+        ]
+
+    path = tmp_path / "old"
+    store = await open_agent_store(path, profile="p", agent="a")
+    _, whole = await store.transact(fill)
+    await store.close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE images SET data = x'33' WHERE data = x'31'")
+    db.close()
+    told, store = await salvaged(path, tmp_path / "new")
+    kept = await store.read(lambda tx: [(use.position, use.digest) for use in tx.images("s")])
+    await store.close()
+    assert kept == [(1, whole)]
+    assert told.unreadable == 1
+
+
 async def test_what_came_after_a_damage_is_not_forgotten_by_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "agent.sqlite3"
 
