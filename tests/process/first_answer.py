@@ -143,8 +143,11 @@ class Journey:
         place = self.driven.home
 
         def answered() -> bool:
-            states = list(place.sessions().values())
-            return bool(states) and not place.status().get("running") and states[0] not in ("admitting", "working")
+            # A conversation is there before its run is: that nothing runs says little until one was begun.
+            for session in place.sessions():
+                row = next(line["row"] for line in place.order("status", session=session) if "row" in line)
+                return row["run"] is not None and row["state"] not in ("admitting", "working")
+            return False
 
         until(answered, "the answer is there", ANSWER_S)
         self.waited_s = time.monotonic() - self._began_s - self._looked_s

@@ -38,7 +38,7 @@ def test_in_the_window(home: Path, tmp_path: Path, name: str, clicks: int, typed
     run = place.truth().run_of(QUESTION)
     reply = place.truth().reply_to(run)
     assert said
-    assert reply is not None
+    assert reply is not None, run.result
     assert reply.state == "complete"
     if server is not None:
         assert reply.text == REPLY
