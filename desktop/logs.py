@@ -17,6 +17,7 @@ from pathlib import Path
 FILE_BYTES = 1024 * 1024
 KEEP = 3
 LINE_CHARS = 4_000
+_OWN = ("remuda", "desktop", "runtime_host")
 
 
 class RedactingFormatter(logging.Formatter):
@@ -69,6 +70,8 @@ def start(folder: Path, redact: Callable[[str], str]) -> logging.Handler:
         folder / "host.log", maxBytes=FILE_BYTES, backupCount=KEEP, encoding="utf-8", delay=True
     )
     handler.setFormatter(RedactingFormatter(redact))
+    # Whatever a variable of a library, read when it is loaded, makes of its level: it would log what is said.
+    handler.addFilter(lambda record: record.levelno >= logging.WARNING or record.name.partition(".")[0] in _OWN)
     root = logging.getLogger()
     root.addHandler(handler)
     logging.getLogger("remuda").setLevel(logging.INFO)

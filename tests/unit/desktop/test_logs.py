@@ -27,6 +27,24 @@ def written(folder: Path) -> str:
     return "".join(path.read_text("utf-8") for path in sorted(folder.glob("host.log*")))
 
 
+@pytest.mark.parametrize("library", ["openai._base_client", "anthropic._base_client", "httpx2", "another"])
+def test_what_is_said_is_not_logged_by_a_library_that_a_variable_made_talkative(folder: Path, library: str) -> None:
+    """``OPENAI_LOG=debug`` and the like are looked at when an SDK is loaded, long after the log was begun."""
+    log = logging.getLogger(library)
+    for name in (library, library.partition(".")[0]):
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    try:
+        log.debug("Request options: %s", {"messages": ["my words"]})
+        log.info("Request options: %s", {"messages": ["my words"]})
+        log.warning("gave up")
+    finally:
+        for name in (library, library.partition(".")[0]):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+    text = written(folder)
+    assert "gave up" in text
+    assert "my words" not in text
+
+
 def test_a_key_is_masked_in_message_arguments_and_traceback(folder: Path) -> None:
     log = logging.getLogger("remuda.test")
     log.info("the server said %s", KEY)
