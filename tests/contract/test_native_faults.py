@@ -32,6 +32,7 @@ from tests.loopback.native import (
     start,
     turn_for,
 )
+from tests.loopback.web_server import Reply, WebServer
 
 __all__ = ["chat_server"]
 
@@ -462,3 +463,24 @@ def self_signed(folder: Path, names: list[str], days: int) -> Path:
 def test_the_registry_prints_no_key() -> None:
     registry: ConnectorRegistry = registry_for("https://models.example/v1")
     assert CANARY not in repr(registry.connector("server")) + repr(vars(registry))
+
+
+async def test_a_server_that_pauses_again_and_again_has_only_so_much_handed_back() -> None:
+    """Each request brings all that came before: sealed reasoning without end would fill the memory."""
+    frames = (
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "Hm."}},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "signature_delta", "signature": "x" * 9_000_000},
+        },
+        {"type": "message_delta", "delta": {"stop_reason": "pause_turn"}},
+        {"type": "message_stop"},
+    )
+    pieces = tuple(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames)
+    answer = Reply(headers={"Content-Type": "text/event-stream"}, pieces=pieces)
+    async with WebServer({"/v1/messages": answer}) as server:
+        came = await drive(registry_for(server.url, vendor="anthropic"), within_s=60.0)
+        assert (came.result.status, len(server.asked)) == ("failed", 2)
+    assert came.result.error is not None
+    assert came.result.error.code == "PROVIDER_MALFORMED"

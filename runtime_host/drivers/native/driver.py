@@ -36,6 +36,7 @@ from runtime_host.loop.model_apis.pieces import (
     ChatRequest,
     EndReason,
     Finished,
+    Kept,
     Message,
     ModelApi,
     ModelFault,
@@ -44,6 +45,7 @@ from runtime_host.loop.model_apis.pieces import (
     Schema,
     TextPiece,
 )
+from runtime_host.loop.model_apis.reading import KeptSize
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
 from runtime_host.models.facts import ModelFacts, facts_for
@@ -278,6 +280,7 @@ class NativeRun:
         self._turn = turn
         self._reply = mapping.ReplyMapper()
         self._tries = 0
+        self._kept_size = KeptSize()
         self._published = 0
         self._waiting: deque[DriverEvent] = deque()
         self._wake = asyncio.Event()
@@ -442,6 +445,9 @@ class NativeRun:
                     telling = ()
                 for event in self._reply.events(piece):
                     await self._publish(event)
+                if isinstance(piece, Kept):
+                    # All of a run together: each further request hands back what came in all before.
+                    self._kept_size.grow(sum(len(str(entry)) for entry in piece.entries))
                 chars += _shown_chars(piece)
                 if chars > REPLY_CHARS:
                     list(self._reply.events(Finished(EndReason.LENGTH)))
