@@ -40,7 +40,7 @@ from desktop.host_lock import HostLock
 from desktop.isolation import Launch, launch_dialog
 from desktop.local_model import BuiltinModel, available
 from desktop.network import Network
-from desktop.operations import Operations
+from desktop.orders.operations import Operations
 from desktop.paths import ProfilePaths
 from desktop.profile_store import open_profile_store
 from desktop.settings import Settings

@@ -16,13 +16,15 @@ from typing import Annotated, Any
 
 import typer
 
-from desktop import host_lock, network_commands, paths, process, storage_commands, terms, transcripts
-from desktop.agent_commands import agents_app
+from desktop import host_lock, paths, process, terms, transcripts
 from desktop.build import VERSION
-from desktop.connector_commands import connectors_app
+from desktop.commands import network as network_commands
+from desktop.commands import storage as storage_commands
+from desktop.commands.agents import agents_app
+from desktop.commands.connectors import connectors_app
+from desktop.commands.profiles import profiles_app
+from desktop.commands.terminal import Json, fail, give_order, json_text, place, plain, print_json, rows, show_error
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, UNKNOWN, USAGE
-from desktop.profile_commands import profiles_app
-from desktop.terminal import Json, fail, give_order, json_text, place, plain, print_json, rows, show_error
 
 app = typer.Typer(
     name="remuda",
@@ -77,7 +79,7 @@ def _options(
     if runtime_host is None:
         print(context.get_help())
         raise typer.Exit(USAGE)
-    from desktop.runtime_console import console
+    from desktop.commands.runtime_console import console
 
     raise typer.Exit(asyncio.run(console(runtime_host, place.paths(), runtime_resume)))
 

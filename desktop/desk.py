@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from desktop import doctor, sanitize
-from desktop.answers import unresolved_in_words
 from desktop.authority import ChannelAuthority
 from desktop.build import BUILD
 from desktop.choices import Choice, gone, missing
@@ -20,6 +19,7 @@ from desktop.desk_setup import SetupDesk, agent_id, not_done
 from desktop.dialogs import DeleteConfirmation
 from desktop.isolation import drawing_uid, seal_host
 from desktop.isolation.decoys import decoys
+from desktop.orders.answers import unresolved_in_words
 from desktop.profile_store import AgentRecord
 from runtime_host.errors import AgentRuntimeError, AgentUnresolvedEffectError
 from runtime_host.run import Run

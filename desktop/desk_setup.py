@@ -17,17 +17,20 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from desktop import agent_entry, agent_setup, network_entry, profile_entry, profiles, sanitize, stored
+from desktop import agent_setup, profiles, sanitize, stored
 from desktop.agents import preset_title, tool_words
 from desktop.authority import ChannelAuthority
 from desktop.channel import NOT_DONE
 from desktop.choices import Choice, ChoiceBook
-from desktop.connector_entry import edit, enter_connector, remove, rotate
 from desktop.dialog import entry
 from desktop.dialogs import ConnectorPrefill
 from desktop.discovery import Found, look
-from desktop.model_entry import declare_model
 from desktop.profile_store import AgentRecord
+from desktop.questions import agent as agent_entry
+from desktop.questions import network as network_entry
+from desktop.questions import profile as profile_entry
+from desktop.questions.connector import edit, enter_connector, remove, rotate
+from desktop.questions.model import declare_model
 from desktop.sizes import size_words
 from runtime_host.connectors.base import Connector
 from runtime_host.errors import AgentRuntimeError

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from desktop.answers import WHAT_TO_DO, standing, unresolved_in_words
+from desktop.orders.answers import WHAT_TO_DO, standing, unresolved_in_words
 from runtime_host.session import InspectedState, UnresolvedEffect
 
 LOST = UnresolvedEffect(kind="input", id="run_1")

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from desktop import desk, paths, profile_entry, profiles, second_start
+from desktop import desk, paths, profiles, second_start
 from desktop.app import Host
-from desktop.connector_entry import enter_connector
 from desktop.control import ControlServer, HostSilentError, Send, ask
 from desktop.dialogs import ConnectorEntry
+from desktop.questions import profile as profile_entry
+from desktop.questions.connector import enter_connector
 from desktop.secret import Secret
 from runtime_host.connectors.base import Connector
 from runtime_host.drivers.native import driver

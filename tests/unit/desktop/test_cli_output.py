@@ -6,7 +6,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from desktop.terminal import json_text
+from desktop.commands.terminal import json_text
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(alphabet=st.characters()),

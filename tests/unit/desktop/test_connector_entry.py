@@ -9,10 +9,10 @@ import pytest
 
 from desktop.app import Host
 from desktop.authority import ChannelAuthority
-from desktop.connector_entry import edit, enter_connector, remove, rotate
 from desktop.connector_setup import ConnectorSetup
 from desktop.credentials import Credentials
 from desktop.dialogs import ConnectorEntry, ConnectorPrefill, Form, RemoveConnector
+from desktop.questions.connector import edit, enter_connector, remove, rotate
 from desktop.secret import Secret
 from runtime_host.connectors.base import Connector, SecretRef
 from tests.loopback.chat_server import ChatServer

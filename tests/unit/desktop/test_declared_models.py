@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from desktop.declared_models import changed, declare
-from desktop.model_entry import _NumberError, _tokens, _usd
+from desktop.questions.model import _NumberError, _tokens, _usd
 from runtime_host.errors import AgentDriverConfigurationError
 from runtime_host.models.declared import parse_models_toml, read_models_toml
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from desktop import agent_entry, dialogs, profile_entry, profiles
+from desktop import dialogs, profiles
 from desktop.app import Host
 from desktop.dialog import wire
 from desktop.dialogs import DeleteConfirmation, Form
 from desktop.profile_store import AgentRecord
+from desktop.questions import agent as agent_entry
+from desktop.questions import profile as profile_entry
 from runtime_host.connectors.base import Connector
 from runtime_host.errors import AgentRuntimeError
 

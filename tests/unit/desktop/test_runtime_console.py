@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from desktop.runtime_console import LineError, parse
+from desktop.commands.runtime_console import LineError, parse
 
 
 @pytest.mark.parametrize(

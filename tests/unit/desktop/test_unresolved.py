@@ -8,9 +8,9 @@ import pytest
 
 from desktop import paths
 from desktop.agents import FIRST_AGENT
-from desktop.answers import WHAT_TO_DO
 from desktop.app import Host
 from desktop.conversations import STILL_AT_WORK, UNKNOWN_SENTENCE
+from desktop.orders.answers import WHAT_TO_DO
 from runtime_host.drivers.native.driver import NativeRun
 from runtime_host.errors import AgentSessionRecoveryError
 from runtime_host.results import DriverResult

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from desktop import export, profiles, stored
-from desktop.answers import Send
 from desktop.exit_codes import CANCELLED, COMPLETED
+from desktop.orders.answers import Send
 
 if TYPE_CHECKING:
     from desktop.app import Host
-    from desktop.operations import Order
+    from desktop.orders.operations import Order
 
 
 class StorageOrders:

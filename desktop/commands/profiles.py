@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from desktop import paths, profiles
+from desktop.commands.terminal import Json, fail, place, plain, rows
 from desktop.exit_codes import COMPLETED, FAILED, USAGE
 from desktop.paths import ProfilePaths
-from desktop.terminal import Json, fail, place, plain, rows
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from desktop.commands.terminal import Json, Show, fail, give_order, plain, rows
 from desktop.exit_codes import COMPLETED, USAGE
-from desktop.terminal import Json, Show, fail, give_order, plain, rows
 
 connectors_app = typer.Typer(help="Named servers and the keys for them.", no_args_is_help=True)
 

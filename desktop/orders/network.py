@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from desktop.answers import Send
 from desktop.discovery import look
 from desktop.exit_codes import COMPLETED
 from desktop.network import parsed_place
+from desktop.orders.answers import Send
 from runtime_host.connectors.base import SecretRef
 from runtime_host.errors import ConnectorError
 
 if TYPE_CHECKING:
     from desktop.app import Host
-    from desktop.operations import Order
+    from desktop.orders.operations import Order
 
 
 class NetworkOrders:

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from desktop import answers, export, sanitize
-from desktop.agent_orders import AgentOrders
+from desktop import export, sanitize
 from desktop.agents import agent_terms
-from desktop.answers import Send
 from desktop.choices import NATIVE, Choice, missing, native_choice
-from desktop.connector_orders import ConnectorOrders
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, USAGE
-from desktop.network_orders import NetworkOrders
+from desktop.orders import answers
+from desktop.orders.agents import AgentOrders
+from desktop.orders.answers import Send
+from desktop.orders.connectors import ConnectorOrders
+from desktop.orders.network import NetworkOrders
+from desktop.orders.storage import StorageOrders
 from desktop.pictures import pictures_of
 from desktop.profile_store import AgentRecord
-from desktop.storage_orders import StorageOrders
 from desktop.terms import Terms, terms
 from runtime_host.errors import AgentDriverConfigurationError, AgentRuntimeError
 from runtime_host.session import SessionReference

@@ -16,9 +16,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from desktop import host_lock, paths, process, profiles
+from desktop.commands.output import Output
 from desktop.control import HostLostError, HostSilentError, ask
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, USAGE
-from desktop.output import Output
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 Show = Callable[[dict[str, Any]], None]
@@ -76,7 +76,7 @@ def print_json(value: dict[str, Any]) -> None:
 def give_order(command: str, arguments: dict[str, Any], show: Show, *, recover: bool = False) -> int:
     """Give an order to the running host, or become the host for it; `show` gets every line."""
     if place.runtime_host is not None:
-        from desktop.runtime_console import perform
+        from desktop.commands.runtime_console import perform
 
         return asyncio.run(perform(place.runtime_host, place.paths(), command, arguments, show))
     return asyncio.run(_give(place.paths(), command, arguments, show, recover))

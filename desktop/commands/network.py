@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from desktop.connector_commands import connectors_app, with_key
+from desktop.commands.connectors import connectors_app, with_key
+from desktop.commands.terminal import Json, fail, give_order, rows
 from desktop.exit_codes import USAGE
-from desktop.terminal import Json, fail, give_order, rows
 
 
 def register(app: typer.Typer) -> None:

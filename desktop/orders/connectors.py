@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from desktop import answers
-from desktop.answers import Send
 from desktop.connectors import UsedBy
 from desktop.dialog.entry import KINDS
 from desktop.exit_codes import COMPLETED, FAILED
 from desktop.local_model import available
+from desktop.orders import answers
+from desktop.orders.answers import Send
 from runtime_host.connectors.base import BUILTIN_CONNECTOR, Connector, SecretRef
 from runtime_host.errors import ConnectorError
 from runtime_host.models.facts import ModelFacts
@@ -25,7 +25,7 @@ VENDORS = tuple(dict.fromkeys(kind.vendor for kind in KINDS))
 
 if TYPE_CHECKING:
     from desktop.app import Host
-    from desktop.operations import Order
+    from desktop.orders.operations import Order
 
 
 class ConnectorOrders:

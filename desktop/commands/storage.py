@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from desktop.commands.terminal import Json, Show, confirmed, fail, give_order, place, plain, print_json, rows
 from desktop.exit_codes import COMPLETED, FAILED
 from desktop.paths import ProfilePaths
 from desktop.sizes import size_words
-from desktop.terminal import Json, Show, confirmed, fail, give_order, place, plain, print_json, rows
 
 GONE_WITHIN_S = 30.0
 """How long a host that removes everything may take until it has ended."""

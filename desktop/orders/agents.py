@@ -12,13 +12,13 @@ import msgspec
 
 from desktop import agent_setup
 from desktop.agents import NEW_ONES_ONLY, AgentRefusedError, preset_title, record_row, tool_words
-from desktop.answers import Send
 from desktop.exit_codes import COMPLETED
+from desktop.orders.answers import Send
 from desktop.profile_store import AgentRecord
 
 if TYPE_CHECKING:
     from desktop.app import Host
-    from desktop.operations import Order
+    from desktop.orders.operations import Order
 
 _TEXTS = ("name", "description", "instructions", "preset", "folder")
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from desktop.commands.terminal import Json, confirmed, fail, give_order, rows
 from desktop.exit_codes import USAGE
-from desktop.terminal import Json, confirmed, fail, give_order, rows
 
 agents_app = typer.Typer(help="Agents: instructions, model, what it may touch, tools.", no_args_is_help=True)
 

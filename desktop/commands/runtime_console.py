@@ -26,10 +26,11 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from desktop import answers, terms
-from desktop.answers import Send
+from desktop import terms
+from desktop.commands.output import Output
 from desktop.exit_codes import COMPLETED, FAILED, USAGE
-from desktop.output import Output
+from desktop.orders import answers
+from desktop.orders.answers import Send
 from desktop.paths import ProfilePaths, private_dir
 from desktop.pictures import message_of, pictures_of
 from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
