@@ -2,7 +2,7 @@
 # is brought by packaging/scripts/prepare (system libraries through apt-get, packages by hashed locks).
 #
 #   make run            the app            make run ARGS="doctor --json"   any other command line
-#   make test           check, then every test in a session of its own (display, bus, key store, home)
+#   make test           check, then every test in sessions of their own (display, bus, key store, home), two at once
 #   make test ARGS="tests/unit -k wire"
 #   make check          format, lint, types, import contracts
 #   make soak           the long loops     make bench ARGS="start --plant slow"
@@ -41,7 +41,7 @@ check:
 	$(BIN)/mypy
 
 test: check
-	$(SESSION) $(PYTEST) $(ARGS)
+	$(BIN)/python $(ROOT)packaging/scripts/lanes.py $(ARGS)
 
 soak:
 	@$(PREPARE) dev
