@@ -2,7 +2,8 @@
 
 Owns the order of the steps, the same for the window and the command line. Invariants: a key that is refused
 never gets into the key store unless the person wants it kept all the same; a connector that could not be kept
-leaves no key behind; a key that could not be replaced is still there; work that goes on keeps the key it began
+leaves no key behind; a key that could not be replaced is still there; a key is never beside another address than
+its own, not between two steps either; work that goes on keeps the key it began
 with, and both keys are kept out of texts.
 """
 
@@ -117,8 +118,18 @@ class ConnectorSetup:
         old = self._connectors.own(connector.name)
         if not unchecked:
             connector = with_models(connector, await self.models_of(connector, key))
-        kept = await self._kept(connector, key, self._connectors.put)
-        if old.secret is not None and old.secret.kind == "keyring" and connector.secret is None:
+        in_store = old.secret is not None and old.secret.kind == "keyring"
+        moves = in_store and key is not None and old.base_url != connector.base_url
+        if moves:
+            # The key store has one entry a name: beside the old address, the new key would be sent there.
+            await self._connectors.put(connector.model_copy(update={"secret": None}))
+        try:
+            kept = await self._kept(connector, key, self._connectors.put)
+        except BaseException:
+            if moves:
+                await self._whole(self._connectors.put(old))
+            raise
+        if in_store and old.secret is not None and connector.secret is None:
             await self._old_key_deleted(old.secret)
         return kept
 

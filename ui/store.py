@@ -113,7 +113,6 @@ class Store:
         self.probes: dto.RunProbes | None = None
         self.raised: str | None = None
         self.closed = False
-        self.gap = False
         self._draft: list[str] = []
         self._draft_left = 0
         self._local = 0
@@ -213,7 +212,6 @@ class Store:
             "wallSystem": isolation.system if isolation else "",
             "testing": self.testing,
             "builtin": tiny.id if (tiny := self.setup.builtin) is not None and tiny.available else "",
-            "gap": self.gap,
             "agent": (selected.agent or "") if selected else "",
             "agentName": selected.agent_name if selected else "",
             "images": selected.images if selected else True,
@@ -359,7 +357,6 @@ class Store:
         if moved:
             self.transcript.reset(message.conversation, message.total)
             self.arrivals += 1
-            self.gap = False
             self.retry = None
             if not self._becomes(before, message):
                 self._take_draft(message)
@@ -408,8 +405,6 @@ class Store:
     def _items(self, message: dto.Items) -> None:
         if self._here(message.conversation):
             self.transcript.put(message.first, message.items, message.total)
-            if message.snapshot:
-                self.gap = False
             self.changed.add("facts")
 
     def _item_added(self, message: dto.ItemAdded) -> None:
@@ -430,9 +425,7 @@ class Store:
             self.transcript.text(message)
 
     def _gap(self, message: dto.Gap) -> None:
-        if self._here(message.conversation):
-            self.gap = True
-            self.changed.add("facts")
+        """Its snapshot follows, and the notice that tells the person of it."""
 
     def _notice(self, message: dto.Notice) -> None:
         if message.code == RETRY:

@@ -326,6 +326,40 @@ async def test_an_address_is_changed_with_its_key_and_a_key_is_kept_with_its_add
     assert store.entries == {}
 
 
+async def test_a_new_key_is_never_in_the_key_store_beside_the_old_address(
+    desk: Host, server: ChatServer, store: Store, person: Person, kept: Connector
+) -> None:
+    """Whoever reads between the two steps, or the next start after a crash there, sends no key elsewhere."""
+    places: list[tuple[str, bool]] = []
+
+    def look() -> None:
+        found = desk.connectors.find("mine")
+        assert found is not None
+        places.append((found.base_url, found.secret is not None))
+
+    store.before_change = look
+    elsewhere = "http://127.0.0.1:1/v1"
+    person.will(ConnectorEntry("mine", elsewhere, Secret(NEW)), {"way": "keep", "model": "m"})
+    assert await edit(desk, "mine") is not None
+    assert places == [(elsewhere, False)]
+
+
+async def test_an_address_whose_key_cannot_be_kept_is_not_changed(
+    desk: Host, server: ChatServer, store: Store, person: Person, kept: Connector
+) -> None:
+    entered = ConnectorEntry("mine", "http://127.0.0.1:1/v1", Secret(NEW))
+
+    def lock() -> None:
+        store.locked = True
+        raise KeyringLocked
+
+    store.before_change = lock
+    person.will(entered, {"way": "keep", "model": "m"}, None, None)
+    assert await edit(desk, "mine") is None
+    assert desk.connectors.find("mine") == kept
+    assert store.entries == {"mine": GOOD}
+
+
 async def test_what_uses_it_is_shown_before_it_goes_with_its_key(
     desk: Host, server: ChatServer, store: Store, person: Person, kept: Connector
 ) -> None:

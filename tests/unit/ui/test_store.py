@@ -185,12 +185,15 @@ def test_items_of_another_conversation_are_dropped(store: Store) -> None:
     assert store.transcript.row_count == 1
 
 
-def test_a_gap_is_seen_until_the_snapshot(store: Store) -> None:
-    store.apply(selected(total=0))
+def test_after_a_gap_the_snapshot_stands_in_the_place_of_what_was_there(store: Store) -> None:
+    store.apply(selected(total=1))
+    item = dto.Item(id="i", kind="reply", state="open", text="The be", size_chars=6)
+    store.apply(dto.Items(conversation="c1", total=1, first=0, items=(item,)))
     store.apply(dto.Gap(conversation="c1", run="r", after=1, before=9))
-    assert store.facts()["gap"]
-    store.apply(dto.Items(conversation="c1", total=0, first=0, items=(), snapshot=True))
-    assert not store.facts()["gap"]
+    whole = dto.Item(id="i", kind="reply", state="complete", text="The beginning and the end", size_chars=25)
+    store.apply(dto.Items(conversation="c1", total=1, first=0, items=(whole,), snapshot=True))
+    [entry] = store.transcript.entries()
+    assert (entry.item.state, entry.whole_text()) == ("complete", whole.text)
 
 
 def listed(store: Store) -> list[str]:
