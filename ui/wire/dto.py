@@ -5,7 +5,7 @@ Two closed unions: `HostMessage` (host to renderer) and `RendererMessage`
 is bounded. No message names a tenant, an account, a native id, a path, a policy
 or a tool: a parameter for what the host already knows would be the bug.
 (The exceptions are the host's own: `RunProbes` names the decoys that the renderer
-must fail to reach, and `Stored` shows paths to the person, as text that nothing acts on.)
+must fail to reach, and `Stored`, `Selected` and `HarnessRow` show paths to the person, as text that nothing acts on.)
 
 What is typed or decided about connectors, agents, profiles and files is never part of
 a command: `Propose` names what the person wants done, the trusted dialog asks the rest.
@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 TEXT_PIECE_CHARS = 10_000
 """Most characters of text in one message: at most 6 bytes each in JSON, so one piece fits the smaller frame."""
@@ -49,10 +49,11 @@ Millis = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 Theme = Literal["system", "light", "dark"]
 RunState = Literal["admitting", "working", "stopping", "waiting", "done", "stopped", "incomplete", "failed", "unknown"]
-ItemKind = Literal["user", "reply", "reasoning", "notice"]
+ItemKind = Literal["user", "reply", "reasoning", "notice", "plan", "command", "tool", "change"]
+StepState = Literal["pending", "active", "done"]
 ItemState = Literal["open", "complete", "stopped", "failed", "unknown"]
 Verdict = Literal["blocked", "open", "not-applicable"]
-Page = Literal["connections", "agents", "profiles", "stored"]
+Page = Literal["connections", "harnesses", "agents", "profiles", "stored"]
 KeyStoreState = Literal["ok", "absent", "locked", "denied", "slow", "failed"]
 Action = Literal[
     "add-connector",
@@ -71,6 +72,10 @@ Action = Literal[
     "export-all",
     "remove-all",
     "declare-model",
+    "choose-folder",
+    "clear-folder",
+    "pick-program",
+    "forget-program",
 ]
 """What a `Propose` may ask for."""
 
@@ -100,8 +105,53 @@ class ConversationRow(Part, frozen=True):
     pinned: bool = False
 
 
+class PlanStep(Part, frozen=True):
+    text: Line
+    state: StepState
+
+
+class PlanCard(Part, frozen=True, tag_field="t", tag="plan"):
+    """What a harness means to do, as it last said. `left_out`: steps beyond those that are shown."""
+
+    steps: Annotated[tuple[PlanStep, ...], Meta(max_length=64)]
+    left_out: Count = 0
+
+
+class CommandCard(Part, frozen=True, tag_field="t", tag="command"):
+    """A command that a harness runs; what it writes is the item's text, control sequences included.
+
+    `exit_code` is None while it runs and where nobody told.
+    """
+
+    command: Sentence
+    cut: bool = False
+    exit_code: int | None = None
+    duration_ms: Millis | None = None
+
+
+class ToolCard(Part, frozen=True, tag_field="t", tag="tool"):
+    """A tool that was called; its result is the item's text. `arguments` is JSON as it came, masked."""
+
+    name: Line
+    arguments: Annotated[str, Meta(max_length=4_096)] = ""
+    cut: bool = False
+    duration_ms: Millis | None = None
+
+
+class ChangeCard(Part, frozen=True, tag_field="t", tag="change"):
+    """A file that was changed; `path` is relative to the folder; the item's text is the unified diff, if any."""
+
+    path: Line
+    change: Literal["created", "modified", "deleted"]
+    added: Count = 0
+    removed: Count = 0
+
+
+Card = PlanCard | CommandCard | ToolCard | ChangeCard
+
+
 class Item(Part, frozen=True):
-    """One entry of a transcript.
+    """One entry of a transcript. What a harness did has a `card` besides.
 
     `text` is at most the first `TEXT_PIECE_CHARS` characters; `size_chars` is the
     whole length, the rest comes by `WantText`. `detail` is one quiet line (usage,
@@ -117,6 +167,7 @@ class Item(Part, frozen=True):
     code: Code = ""
     detail: Sentence = ""
     created_ms: Millis = 0
+    card: Card | None = None
 
 
 class RunView(Part, frozen=True):
@@ -155,6 +206,8 @@ class Choice(Part, frozen=True):
     images: bool = True
     """False only where it is known that it takes none."""
     default: bool = False
+    folder: Literal["never", "optional", "required"] = "never"
+    """Whether a folder of this computer can or must be chosen for it."""
     connector_id: Id | None = None
     """None for what is no connector of the person's (the built-in model)."""
 
@@ -189,6 +242,36 @@ class FoundRow(Part, frozen=True):
     detail: Line
     note: Sentence = ""
     usable: bool = True
+
+
+class HarnessBadge(Part, frozen=True):
+    """One thing a harness can or cannot do, in words. `note` says how, or why not."""
+
+    name: Line
+    support: Literal["native", "emulated", "unsupported"]
+    note: Sentence = ""
+
+
+class HarnessRow(Part, frozen=True):
+    """A harness and how it stands on this computer.
+
+    `touches` says what it may do, `version` and `supported` what is here and what is known to work, `path` where (text
+    that nothing acts on), `way` what to do when it is not `ready`. `program`: it is a program that can be picked;
+    `picked`: the person did.
+    """
+
+    id: Id
+    name: Line
+    state: Literal["ready", "missing", "unsupported", "unusable", "looking"]
+    sentence: Sentence = ""
+    touches: Sentence = ""
+    version: Line = ""
+    supported: Line = ""
+    path: Sentence = ""
+    way: Sentence = ""
+    program: bool = False
+    picked: bool = False
+    badges: Annotated[tuple[HarnessBadge, ...], Meta(max_length=32)] = ()
 
 
 class AgentRow(Part, frozen=True):
@@ -307,6 +390,12 @@ class Selected(Message, frozen=True, tag="selected"):
     agent_name: Line = ""
     images: bool = True
     """Whether the chosen model may be given images; the host refuses what it does not take."""
+    folder: Sentence = ""
+    """The folder that the harness works in, as text that nothing acts on; empty for none."""
+    access: Line = ""
+    """What it may do there, in words."""
+    folder_use: Literal["never", "optional", "required", "fixed"] = "never"
+    """Whether one can or must be chosen; fixed once the conversation has begun."""
 
 
 class DraftPiece(Message, frozen=True, tag="draft-piece"):
@@ -355,6 +444,15 @@ class ItemDone(Message, frozen=True, tag="item-done"):
     size_chars: Count
     code: Code = ""
     detail: Sentence = ""
+    card: Card | None = None
+
+
+class ItemCard(Message, frozen=True, tag="item-card"):
+    """What is known of an open item now."""
+
+    conversation: Id
+    item: Id
+    card: Card
 
 
 class ItemText(Message, frozen=True, tag="text"):
@@ -428,6 +526,12 @@ class Found(Message, frozen=True, tag="found"):
     looking: bool = False
     looked: bool = False
     rows: Annotated[tuple[FoundRow, ...], Meta(max_length=32)] = ()
+
+
+class Harnesses(Message, frozen=True, tag="harnesses"):
+    """The harnesses there are. Programs are looked for when the page is opened, and asked for their version then."""
+
+    rows: Annotated[tuple[HarnessRow, ...], Meta(max_length=16)] = ()
 
 
 class Agents(Message, frozen=True, tag="agents"):
@@ -515,6 +619,7 @@ HostMessage = (
     | ItemAdded
     | ItemDelta
     | ItemDone
+    | ItemCard
     | ItemText
     | Gap
     | Notice
@@ -524,6 +629,7 @@ HostMessage = (
     | KeyStore
     | Network
     | Found
+    | Harnesses
     | Agents
     | Profiles
     | Stored
