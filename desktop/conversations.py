@@ -776,7 +776,8 @@ class Conversations:
                 await self.stop(conversation_id)
             except AgentSessionRecoveryError:
                 log.warning("a run was deleted whose end was not confirmed")
-        await live.session.destroy()
+        # Until the one commit that decides, all can still be as it was; after it the agent's folder goes as a whole.
+        await live.session.destroy(forget=False)
         self._live.pop(conversation_id, None)
 
     # ---------------------------------------------------------------- following
@@ -792,7 +793,7 @@ class Conversations:
         except AgentSessionRecoveryError as unknown:
             ending = Ending(run.run_id, "unknown", unknown.message, unknown.error_code, run.created_ms)
             # The session takes no further run; the next message opens it anew from disk.
-            await live.session.destroy()
+            await live.session.destroy(forget=False)
             self._live.pop(conversation_id, None)
         if live.run is run:
             live.run = None
@@ -888,7 +889,8 @@ class Conversations:
     async def aclose(self) -> None:
         """Finish what was begun, stop what runs and note how it ended."""
         await asyncio.gather(*self._works, return_exceptions=True)
-        await asyncio.gather(*(live.session.destroy() for live in list(self._live.values())), return_exceptions=True)
+        leaving = [live.session.destroy(forget=False) for live in list(self._live.values())]
+        await asyncio.gather(*leaving, return_exceptions=True)
         if self._followers:
             await asyncio.wait(set(self._followers), timeout=NOTING_S)
         for task in list(self._followers):

@@ -98,11 +98,13 @@ class Windows(NamedTuple):
 
     Attributes:
         cleanup_s: for each of: the cancel call, a late startup, the confirmation of the end, closing.
+        forget_s: for the removal of what a harness keeps of a session.
         checkpoint_s: between two checkpoints of open text, while text arrives.
     """
 
     cleanup_s: float = 2.0
     checkpoint_s: float = 1.0
+    forget_s: float = 15.0
 
 
 class RunSeat(NamedTuple):

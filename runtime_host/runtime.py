@@ -269,6 +269,38 @@ class LocalBackend:
         _check_needs(options, inspection, tools)
         return inspection
 
+    async def forget(self, driver_id: str, agent_id: str, session_id: str, state: dict[str, Any] | None) -> None:
+        """Have a harness remove what it keeps of a session.
+
+        Args:
+            driver_id: the harness.
+            agent_id: whose session it is.
+            session_id: of the session.
+            state: what the session gave last.
+
+        Raises:
+            AgentDriverNotFoundError: there is no such harness here.
+            AgentNativeExecutionError: it could not, or does not say so in time.
+        """
+        driver = self._drivers.get(driver_id)
+        if driver is None:
+            raise AgentDriverNotFoundError(
+                f"There is no harness called {driver_id} here, so what it keeps of this session cannot be removed.",
+                details={"driver": driver_id, "session_id": session_id},
+            )
+        try:
+            async with asyncio.timeout(self.windows.forget_s):
+                await driver.forget(agent_id, session_id, state)
+        except AgentRuntimeError:
+            raise
+        except Exception as error:
+            raise AgentNativeExecutionError(
+                f"{driver_id} could not remove what it keeps of this session ({type(error).__name__}), "
+                "so the session stays. Delete it again.",
+                native_code="FORGET_FAILED",
+                details={"driver": driver_id, "session_id": session_id},
+            ) from error
+
     async def workspace(self, options: SessionOptions) -> Workspace | None:
         """The folder of a session as it really is; None when it has none.
 
@@ -393,6 +425,8 @@ class AgentRuntime:
             AgentScopeMismatchError: there is no such session, or it is not of this context.
             AgentBusyError: a run of it goes on.
             AgentUnresolvedEffectError: a tool of it may have acted, and that is not found out yet.
+            AgentNativeExecutionError: what its harness keeps of it could not be removed, so its record stays.
+            AgentDriverNotFoundError: its harness is not there to remove what it keeps.
             StorageError: it is still there.
         """
         self._check_open()
@@ -409,7 +443,9 @@ class AgentRuntime:
                         "An answer is still coming. Stop it before the session is deleted.",
                         details={"session_id": record.session_id},
                     )
-                await session.destroy()
+                await session.destroy(forget=False)
+                record = await self._checked_record(store, reference, context)
+            await self._forget(record)
             await store.transact(lambda tx: _delete(tx, record.session_id))
             if session is not None:
                 session.mark_deleted()
@@ -430,7 +466,10 @@ class AgentRuntime:
         return recovered
 
     async def aclose(self) -> None:
-        """Destroy every session opened here, and the backend if it is owned. Idempotent."""
+        """Let go of every session opened here, and destroy the backend if it is owned. Idempotent.
+
+        What harnesses keep of the sessions stays, so that these can be resumed.
+        """
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._aclose())
         await asyncio.shield(self._closing)
@@ -444,7 +483,7 @@ class AgentRuntime:
 
     async def _aclose(self) -> None:
         sessions = self.backend.sessions_of(self)
-        await asyncio.gather(*(session.destroy() for session in sessions))
+        await asyncio.gather(*(session.destroy(forget=False) for session in sessions))
         if self._owns_backend:
             await self.backend.aclose()
 
@@ -478,7 +517,7 @@ class AgentRuntime:
             self._check_open()
         except BaseException:
             await self._close_native(driver_session, tools)
-            await self._forget_record(store, record.session_id)
+            await self._forget_unopened(store, record)
             raise
         return self._session(store, record, definition, options, inspection, driver_session, tools, workspace)
 
@@ -658,10 +697,17 @@ class AgentRuntime:
         except Exception as error:
             _log.warning("closing a native side that was not needed failed: %s", type(error).__name__)
 
-    async def _forget_record(self, store: AgentStore, session_id: str) -> None:
+    async def _forget(self, record: SessionRecord) -> None:
+        """Have the harness of a session remove what it keeps of it."""
+        driver_id = str(record.options["execution"]["driver"])
+        await self.backend.forget(driver_id, str(record.definition["id"]), record.session_id, record.driver_state)
+
+    async def _forget_unopened(self, store: AgentStore, record: SessionRecord) -> None:
+        """Remove a session that did not open; its record stays as long as its harness may keep something of it."""
         try:
-            await store.transact(lambda tx: tx.delete_session(session_id))
-        except StorageError as error:
+            await self._forget(record)
+            await store.transact(lambda tx: tx.delete_session(record.session_id))
+        except AgentRuntimeError as error:
             _log.warning("the record of a session that did not open stays: %s", error.error_code)
 
 

@@ -155,6 +155,10 @@ class SessionHome(Protocol):
         """What a binding would be; refuses one that is not carried. Without any effect."""
         ...
 
+    async def forget(self, driver_id: str, agent_id: str, session_id: str, state: dict[str, Any] | None) -> None:
+        """Have a harness remove what it keeps of a session; raises when it could not."""
+        ...
+
     def left(self, session: "Session") -> None:
         """The session is no longer open here."""
         ...
@@ -478,13 +482,23 @@ class Session:
         self._step("detached")
         self._leave()
 
-    async def destroy(self) -> None:
-        """Stop what runs and let go of the handle; the record stays. Idempotent."""
+    async def destroy(self, *, forget: bool = True) -> None:
+        """Stop what runs and let go of the handle; the record and the transcript stay. Idempotent.
+
+        Args:
+            forget: whether its harness removes what it keeps of the session on this computer. A harness that keeps
+                its own memory of it, a command line program, then does not go on with it. False keeps all of it.
+
+        Raises:
+            AgentNativeExecutionError: what the harness keeps could not be removed; all else is done. The reference
+                stays good for `AgentRuntime.delete_session`, which tries it again.
+            AgentDriverNotFoundError, StorageError: as above.
+        """
         async with self._leaving:
             if verdict("destroy", self._state) == "do":
-                await self._destroy()
+                await self._destroy(forget)
 
-    async def _destroy(self) -> None:
+    async def _destroy(self, forget: bool) -> None:
         self._step("destroy")
         if self._admitting is not None:
             closed = AgentClosedError("The session was let go of before the message was sent.")
@@ -504,6 +518,8 @@ class Session:
         await self._close_native()
         self._step("destroyed")
         self._leave()
+        if forget:
+            await self._forget_native()
 
     # ------------------------------------------------------------------- for the runtime that owns it
 
@@ -805,6 +821,11 @@ class Session:
                 tx.put_session(msgspec.structs.replace(record, status=status, driver_state=kept))
 
         await self._store.transact(put)
+
+    async def _forget_native(self) -> None:
+        kept = await self._store.read(lambda tx: tx.session(self.session_id))
+        state = self._record.driver_state if kept is None else kept.driver_state
+        await self._home.forget(self.options.execution.driver, self.agent_id, self.session_id, state)
 
     async def _close_native(self) -> None:
         await self._close_driver()

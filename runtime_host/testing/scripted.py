@@ -134,12 +134,14 @@ class ScriptedDriver:
         close_hangs: a close never returns.
         close_ends_all: closing one session ends the runs of all.
         state_extra: what a session's state says besides.
+        forget_fails: what forgetting a session raises.
         inspection_sends: a look at a binding reaches the far side.
         tools_badly: what it does badly with host tools.
         configuration_revision: what it says it is configured as.
         on_send: called with each turn as its input is sent.
         on_told: called with a turn and what its native side is told of a call.
         turns, openings, cancels, closes, inspections: what it was given so far.
+        forgotten: sessions it was to forget, each with the state it was given, as often as it was asked.
         sent: run ids of the inputs that were sent, each as often as it was.
         told: what the native side was told of calls.
         released: set to end everything that hangs.
@@ -168,6 +170,7 @@ class ScriptedDriver:
     close_fails: Exception | None = None
     close_hangs: bool = False
     close_ends_all: bool = False
+    forget_fails: Exception | None = None
     state_extra: dict[str, Any] = field(default_factory=dict)
     inspection_sends: bool = False
     tools_badly: ToolMisbehaviour | None = None
@@ -181,6 +184,7 @@ class ScriptedDriver:
     cancels: int = 0
     closes: int = 0
     inspections: int = 0
+    forgotten: list[tuple[str, dict[str, Any] | None]] = field(default_factory=list)
     runs: "list[_ScriptedRun]" = field(default_factory=list, repr=False)
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -199,6 +203,11 @@ class ScriptedDriver:
             raise self.open_fails
         self.openings.append(opening)
         return _ScriptedSession(self, opening)
+
+    async def forget(self, agent_id: str, session_id: str, state: dict[str, Any] | None) -> None:
+        self.forgotten.append((session_id, state))
+        if self.forget_fails is not None:
+            raise self.forget_fails
 
     async def aclose(self) -> None:
         """Nothing is shared between sessions."""

@@ -96,6 +96,9 @@ class LoadDriver:
     async def open(self, opening: SessionOpening) -> "_LoadSession":
         return _LoadSession(self._loads)
 
+    async def forget(self, agent_id: str, session_id: str, state: dict[str, Any] | None) -> None:
+        """Nothing is kept."""
+
     async def aclose(self) -> None:
         """Nothing is shared."""
 

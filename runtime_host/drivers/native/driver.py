@@ -175,6 +175,9 @@ class NativeDriver:
             raise _moved(opening.options.execution.connector)
         return NativeSession(self, self._connectors, opening, endpoint)
 
+    async def forget(self, agent_id: str, session_id: str, state: dict[str, Any] | None) -> None:
+        """Nothing of a session is kept here: its transcript is the runtime's."""
+
     async def aclose(self) -> None:
         self._closed = True
         while self._loading:

@@ -81,6 +81,7 @@ class Stage:
         cleanup_s: float = 0.2,
         checkpoint_s: float = 0.02,
         journal_bytes: int = 4 * 1024 * 1024,
+        forget_s: float = 5.0,
         **backend: Any,
     ) -> None:
         self.memory: AgentStore = store or MemoryAgentStore()
@@ -91,7 +92,7 @@ class Stage:
             drivers=[self.driver],
             storage=self._storage,
             connectors=self.connectors,
-            windows=Windows(cleanup_s=cleanup_s, checkpoint_s=checkpoint_s),
+            windows=Windows(cleanup_s=cleanup_s, checkpoint_s=checkpoint_s, forget_s=forget_s),
             max_session_journal_bytes=journal_bytes,
             **backend,
         )
