@@ -1,24 +1,18 @@
 """What is on this computer already: model servers that listen, harness programs that are installed.
 
-Owns the look for them and what tells one from another. Must not know connectors that are set up, or windows.
+Owns the look for them and what tells one server from another. Must not know connectors that are set up, or windows.
 Invariants: nothing is looked for but by a call of `look`, which comes of the person's own click or command; only this
-computer is asked, nobody is sent a key, and what answers is bounded in size and time and believed only as names; a
-program is started only to say its version, under a guard, and only where nobody else could have put it.
+computer is asked, nobody is sent a key, and what answers is bounded in size and time and believed only as names.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import os
-import re
-import stat
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePath
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from desktop.guard import Guarded, GuardError
+from desktop import program_files
 from runtime_host.connectors.base_url import checked_base_url, is_loopback
 from runtime_host.errors import ConnectorError
 from runtime_host.redaction import Redactor
@@ -32,13 +26,6 @@ ANSWER_S: Final = 2.0
 """For one question to a server."""
 LOOK_S: Final = 8.0
 """For all of a server."""
-VERSION_S: Final = 10.0
-_VERSION_BYTES: Final = 4096
-_MOST_LINKS: Final = 40
-_VERSION: Final = re.compile(r"\d{1,5}\.\d{1,5}(?:\.\d{1,5})?(?:[-+][0-9A-Za-z.-]{1,32})?")
-_NO_PROXIES: Final = {
-    name: "" for upper in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY") for name in (upper, upper.lower())
-}
 
 SERVERS: Final = {
     "http://127.0.0.1:11434": "Ollama",
@@ -78,16 +65,18 @@ class Found(NamedTuple):
 async def look(
     *, addresses: Sequence[str] = tuple(SERVERS), environment: Mapping[str, str] | None = None
 ) -> tuple[Found, ...]:
-    """Look for model servers at `addresses` and where ``OLLAMA_HOST`` says, and for programs on the ``PATH``.
+    """Look for model servers at `addresses` and where ``OLLAMA_HOST`` says, and for programs.
 
     Args:
         addresses: of this computer; others are left out.
-        environment: where ``OLLAMA_HOST`` and ``PATH`` are read; None for the host's own.
+        environment: where ``OLLAMA_HOST`` and ``PATH`` are read; None for the host's own and the usual places.
     """
     said = os.environ if environment is None else environment
     places = [place for place in (*addresses, _ollama_host(said.get("OLLAMA_HOST", ""))) if _is_here(place)]
     servers = asyncio.gather(*(_server(place) for place in dict.fromkeys(places)))
-    programs = asyncio.gather(*(_program(name, said.get("PATH", "")) for name in PROGRAMS))
+    # Of an environment that is given only what it says; of the host's own also where installers put things.
+    usual = said.get("PATH", "").split(os.pathsep) if environment is not None else program_files.usual_places(said)
+    programs = asyncio.gather(*(_program(name, usual) for name in PROGRAMS))
     found = [one for one in (*await servers, *await programs) if one is not None]
     return tuple(found[:MOST_FOUND])
 
@@ -184,7 +173,7 @@ async def _by_other_answers(answer: Any, *, looks_right: bool) -> tuple[str, str
 
 def _version_in(answered: Any) -> str:
     version = answered.get("version") if isinstance(answered, dict) else None
-    found = _VERSION.fullmatch(version) if isinstance(version, str) else None
+    found = program_files.VERSION.fullmatch(version) if isinstance(version, str) else None
     return found[0] if found else ""
 
 
@@ -217,87 +206,14 @@ def _id(kind: str, what: str) -> str:
 # --------------------------------------------------------------------------------------- programs
 
 
-async def _program(name: str, path: str) -> Found | None:
-    file = _on_path(name, path)
+async def _program(name: str, places: list[str]) -> Found | None:
+    file = next(program_files.named(name, places), None)
     if file is None:
         return None
-    doubt = _doubt(file)
-    version = "" if doubt else await _version(name, file)
+    doubt = program_files.doubt(file)
+    version = "" if doubt else program_files.version_in(await program_files.what_it_says(file))
     what = PROGRAMS[name]
     # No path: what is found is shown in the window, which learns of none.
     detail = f"installed, version {version}" if version else "installed"
-    note = doubt or f"Found; it comes to use with the harness for {what}."
+    note = doubt or f"Found; the harness {what} uses it where it can: see Harnesses."
     return Found(_id("cli", file), "cli", what, detail, path=file, version=version, note=note)
-
-
-def _on_path(name: str, path: str) -> str | None:
-    for folder in path.split(os.pathsep):
-        # With no link in its folder's path, which others could lead elsewhere after the look.
-        file = os.path.join(os.path.realpath(folder), name)
-        if os.path.isabs(folder) and file.isprintable() and os.path.isfile(file) and os.access(file, os.X_OK):
-            return file
-    return None
-
-
-def _doubt(file: str) -> str:
-    """Why a program is not started: somebody else could have put it there. Empty for no doubt."""
-    try:
-        others = any(_is_of_others(os.stat(place), strict=strict) for place, strict in _places(file))
-    except OSError:
-        return "It cannot be looked at, so it was not started."
-    if others:
-        return "Others may change it or the folder it lies in, so it was not started."
-    return ""
-
-
-def _places(file: str) -> Iterator[tuple[str, bool]]:
-    """A program, and all folders above it and above each link on the way; whether its own names are in it."""
-    for _ in range(_MOST_LINKS):
-        folder = os.path.realpath(os.path.dirname(file))
-        yield folder, True
-        yield from ((str(above), False) for above in PurePath(folder).parents)
-        file = os.path.join(folder, os.path.basename(file))
-        if not os.path.islink(file):
-            break
-        file = os.path.join(folder, os.readlink(file))
-    yield file, True
-
-
-def _is_of_others(status: os.stat_result, *, strict: bool) -> bool:
-    """Whether others may change it. Not `strict`: a folder further up, in which they may have things of their own."""
-    writable = stat.S_IWOTH if status.st_gid in _own_groups() else stat.S_IWOTH | stat.S_IWGRP
-    open_to_others = bool(status.st_mode & writable) and (strict or not status.st_mode & stat.S_ISVTX)
-    return open_to_others or status.st_uid not in (0, hasattr(os, "getuid") and os.getuid())
-
-
-def _own_groups() -> set[int]:
-    """Groups without others in them: that of root (or who can become it), and the person's where it has their name."""
-    groups = {0, 80} if sys.platform == "darwin" else {0}
-    if sys.platform != "win32":
-        import grp
-        import pwd
-
-        with contextlib.suppress(KeyError):
-            person = pwd.getpwuid(os.getuid())
-            if grp.getgrgid(person.pw_gid).gr_name == person.pw_name:
-                groups.add(person.pw_gid)
-    return groups
-
-
-async def _version(name: str, file: str) -> str:
-    """What the program says of its version; empty where it says none in time."""
-    env = {**_NO_PROXIES, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "NO_COLOR": "1"}
-    said = b""
-    with contextlib.suppress(GuardError, TimeoutError, OSError):
-        async with asyncio.timeout(VERSION_S):
-            guarded = await Guarded.start(
-                [file, "--version"], env=env, cwd="/", stdin="null", stderr="null", name=f"{name} --version"
-            )
-            try:
-                assert guarded.stdout is not None
-                while len(said) < _VERSION_BYTES and (piece := await guarded.stdout.read(_VERSION_BYTES)):
-                    said += piece
-            finally:
-                await asyncio.shield(guarded.stop(0.5))
-    found = _VERSION.search(said[:_VERSION_BYTES].decode("utf-8", "replace"))
-    return found[0] if found else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from desktop import discovery
+from desktop import discovery, program_files
 from desktop.discovery import Found, look
 from tests.loopback.web_server import Question, Reply, WebServer
 
@@ -192,7 +192,7 @@ async def test_installed_programs_say_their_version(tmp_path: Path) -> None:
     assert (found["Codex"].version, found["Codex"].path) == ("0.163.0-alpha.1", str(codex))
     for one in found.values():
         assert (one.kind, one.usable) == ("cli", False)
-        assert "comes to use with the harness" in one.note
+        assert "see Harnesses" in one.note
         assert str(tmp_path) not in one.detail + one.note + one.name, "the window learns of no path"
 
 
@@ -223,7 +223,7 @@ async def test_a_program_learns_nothing_of_the_host(tmp_path: Path, monkeypatch:
 async def test_a_program_that_says_no_version_is_named_without_one(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "VERSION_S", 2.0)
+    monkeypatch.setattr(program_files, "VERSION_S", 2.0)
     program(tmp_path / "bin", "codex", script)
     async with asyncio.timeout(15):
         found = (await programs_at(tmp_path / "bin"))["Codex"]
