@@ -338,14 +338,16 @@ class _ScopedTransport(httpx2.AsyncBaseTransport):
             raise OutOfScopeError
         if not url.path.startswith(self._path) or "/../" in url.path:
             raise OutOfScopeError
-        content = await request.aread()
+        # What is not at hand yet passes as it comes, and is as long as the caller says.
+        at_hand = isinstance(request.stream, httpx2.ByteStream)
+        content = (await request.aread() or None) if at_hand else request.stream
         passed = {name: request.headers[name] for name in self._passed_headers if name in request.headers}
         headers = passed | _FIXED_HEADERS | self._secret_headers
-        if content:
+        if content is not None:
             headers |= {"content-type": "application/json"}
-        sent = httpx2.Request(
-            request.method, url, headers=headers, content=content or None, extensions=request.extensions
-        )
+        if not at_hand and "content-length" in request.headers:
+            headers |= {"content-length": request.headers["content-length"]}
+        sent = httpx2.Request(request.method, url, headers=headers, content=content, extensions=request.extensions)
         response = await self._connections.handle_async_request(sent)
         if response.headers.get("content-encoding", "identity") not in ("", "identity"):
             await response.aclose()
