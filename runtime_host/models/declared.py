@@ -15,6 +15,7 @@ is refused as a whole and in words, never half used; everything it says is marke
     reasons = true
     efforts = ["low", "high"]     # for native.agent
     codex_efforts = ["low"]       # for openai.codex.sdk
+    claude_efforts = ["low"]      # for anthropic.agent.sdk
     can_switch_reasoning_off = true
 """
 
@@ -64,6 +65,7 @@ class _Model(Frozen):
     reasons: Flag | None = None
     efforts: tuple[Effort, ...] | None = None
     codex_efforts: Annotated[tuple[Effort, ...], Field(min_length=1)] | None = None
+    claude_efforts: Annotated[tuple[Effort, ...], Field(min_length=1)] | None = None
     can_switch_reasoning_off: Flag = False
 
 
@@ -86,7 +88,9 @@ class DeclaredModels(NamedTuple):
     not_reasoning: frozenset[str]
 
 
-NOTHING_DECLARED: Final = DeclaredModels({}, {"native.agent": {}, "openai.codex.sdk": {}}, frozenset())
+NOTHING_DECLARED: Final = DeclaredModels(
+    {}, {"native.agent": {}, "openai.codex.sdk": {}, "anthropic.agent.sdk": {}}, frozenset()
+)
 
 
 def read_models_toml(path: Path) -> DeclaredModels:
@@ -139,7 +143,7 @@ def parse_models_toml(content: bytes) -> DeclaredModels:
             raise configuration_error(SOURCE, error) from None
         raise AgentDriverConfigurationError(f"{SOURCE} is no TOML: {error}.") from None
     for model, said in file.models.items():
-        wants_reasoning = said.efforts or said.codex_efforts or said.can_switch_reasoning_off
+        wants_reasoning = said.efforts or said.codex_efforts or said.claude_efforts or said.can_switch_reasoning_off
         if said.reasons is False and wants_reasoning:
             raise AgentDriverConfigurationError(
                 f"{SOURCE} says of {model} that it does not reason, and how it does.", details={"field": model}
@@ -161,6 +165,11 @@ def parse_models_toml(content: bytes) -> DeclaredModels:
                 model: ReasoningEntry(said.codex_efforts, origin="declared", source=SOURCE)
                 for model, said in file.models.items()
                 if said.codex_efforts is not None
+            },
+            "anthropic.agent.sdk": {
+                model: ReasoningEntry(said.claude_efforts, origin="declared", source=SOURCE)
+                for model, said in file.models.items()
+                if said.claude_efforts is not None
             },
         },
         not_reasoning=frozenset(model for model, said in file.models.items() if said.reasons is False),

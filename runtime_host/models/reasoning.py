@@ -12,7 +12,7 @@ from runtime_host.definitions import Effort, ReasoningConfig
 from runtime_host.errors import AgentDriverConfigurationError
 from runtime_host.models import BUILTIN_MODELS
 
-Harness = Literal["native.agent", "openai.codex.sdk"]
+Harness = Literal["native.agent", "openai.codex.sdk", "anthropic.agent.sdk"]
 Origin = Literal["verified", "declared"]
 
 EFFORTS: Final[frozenset[str]] = frozenset(get_args(Effort))
@@ -78,10 +78,19 @@ _EFFORTS_OF: Final[dict[Harness, dict[str, tuple[str, ...]]]] = {
         "gpt-5.6-luna": _LOW_TO_MAX,
         "gpt-5.3-codex": _LOW_TO_XHIGH,
     },
+    "anthropic.agent.sdk": {
+        "claude-opus-5-5": _LOW_TO_MAX,
+        "claude-sonnet-5-5": _LOW_TO_MAX,
+    },
+}
+_SOURCE_OF: Final[dict[Harness, str]] = {
+    "anthropic.agent.sdk": f"the levels of these models ({_SOURCE}), seen to leave the CLI 2.1.332 as they are"
 }
 
 VERIFIED: Final[Mapping[Harness, Mapping[str, ReasoningEntry]]] = {
-    harness: {model: ReasoningEntry(efforts) for model, efforts in models.items()}
+    harness: {
+        model: ReasoningEntry(efforts, source=_SOURCE_OF.get(harness, _SOURCE)) for model, efforts in models.items()
+    }
     for harness, models in _EFFORTS_OF.items()
 }
 """By harness and model: what was seen to work. The same model may take other efforts in another harness."""
@@ -89,7 +98,10 @@ VERIFIED: Final[Mapping[Harness, Mapping[str, ReasoningEntry]]] = {
 _NEVER: Final[dict[Harness, frozenset[str]]] = {
     "native.agent": frozenset({"ultra"}),
     "openai.codex.sdk": frozenset({"none"}),
+    "anthropic.agent.sdk": frozenset({"none", "minimal", "ultra"}),
 }
+_BY_EFFORT_ALONE: Final = frozenset({"openai.codex.sdk", "anthropic.agent.sdk"})
+"""Harnesses that have no word for reasoning that is switched off."""
 
 
 class ReasoningMap:
@@ -191,8 +203,8 @@ class ReasoningMap:
         never = _NEVER[self.harness]
         wrong = [effort for effort in entry.efforts if effort not in EFFORTS or effort in never]
         empty_refused = self.harness == "openai.codex.sdk" and not entry.efforts
-        # Neither harness has a way to send them.
-        unsendable = entry.supports_budget or (entry.supports_disabled and self.harness == "openai.codex.sdk")
+        # No harness has a way to send them.
+        unsendable = entry.supports_budget or (entry.supports_disabled and self.harness in _BY_EFFORT_ALONE)
         if wrong or empty_refused or unsendable:
             _refuse(
                 f"The reasoning settings declared for {model} must be efforts that {self.harness} can send: some of "
