@@ -14,12 +14,14 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from runtime_host.canonical import FrozenDict
+
 T = TypeVar("T")
 
 RunPhase = Literal["admitted", "dispatched", "completed", "failed", "cancelled", "incomplete", "unknown"]
 OPEN_PHASES: tuple[RunPhase, ...] = ("admitted", "dispatched")
 
-ItemKind = Literal["user", "reply", "reasoning", "notice"]
+ItemKind = Literal["user", "reply", "reasoning", "notice", "plan", "command", "tool", "change"]
 ItemState = Literal["open", "complete", "stopped", "failed", "unknown"]
 
 
@@ -79,7 +81,10 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a session's transcript. `position` counts from 0 without holes; `text` is whole."""
+    """One entry of a session's transcript. `position` counts from 0 without holes; `text` is whole.
+
+    `about` is a JSON object: what is known of a thing the harness did besides its text; empty for what was said.
+    """
 
     item_id: str
     session_id: str
@@ -91,6 +96,7 @@ class ItemRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     code: str = ""
     detail: str = ""
+    about: dict[str, Any] = {}
 
 
 class ItemHead(NamedTuple):
@@ -107,6 +113,7 @@ class ItemHead(NamedTuple):
     created_ms: int
     code: str
     detail: str
+    about: dict[str, Any] = FrozenDict()
 
 
 class ToolCallRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,10 +198,21 @@ class AgentTx(Protocol):
         """Checkpoint of an open item: append to its text, which now has `at_chars` characters."""
         ...
 
+    def put_about(self, item_id: str, about: dict[str, Any]) -> None:
+        """Checkpoint of an open item: what is known of it now, in place of what was."""
+        ...
+
     def finish_item(
-        self, item_id: str, *, state: ItemState, text: str | None, code: str = "", detail: str = ""
+        self,
+        item_id: str,
+        *,
+        state: ItemState,
+        text: str | None,
+        code: str = "",
+        detail: str = "",
+        about: dict[str, Any] | None = None,
     ) -> None:
-        """Close an item. With `text`, that replaces what checkpoints had appended."""
+        """Close an item. With `text`, that replaces what checkpoints had appended; so does `about`."""
         ...
 
     def item(self, item_id: str) -> ItemRecord | None: ...

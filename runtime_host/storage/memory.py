@@ -196,15 +196,30 @@ class _MemoryTx:
             raise ValueError(f"item {item_id} has {len(item.text)} characters, not {at_chars}")
         self._put_item(msgspec.structs.replace(item, text=item.text + text))
 
+    def put_about(self, item_id: str, about: dict[str, Any]) -> None:
+        item = self._item(item_id)
+        if item.state != "open":
+            raise ValueError(f"item {item_id} is closed")
+        self._put_item(msgspec.structs.replace(item, about=about))
+
     def finish_item(
-        self, item_id: str, *, state: ItemState, text: str | None, code: str = "", detail: str = ""
+        self,
+        item_id: str,
+        *,
+        state: ItemState,
+        text: str | None,
+        code: str = "",
+        detail: str = "",
+        about: dict[str, Any] | None = None,
     ) -> None:
         item = self._item(item_id)
         whole = item.text if text is None else text
-        self._put_item(msgspec.structs.replace(item, state=state, text=whole, code=code, detail=detail))
+        known = item.about if about is None else about
+        self._put_item(msgspec.structs.replace(item, state=state, text=whole, code=code, detail=detail, about=known))
 
     def item(self, item_id: str) -> ItemRecord | None:
-        return self._tables.items.get(item_id)
+        item = self._tables.items.get(item_id)
+        return item if item is None or not item.about else msgspec.structs.replace(item, about=_own(item.about))
 
     def count_items(self, session_id: str) -> int:
         return self._tables.counts.get(session_id, 0)
@@ -223,6 +238,7 @@ class _MemoryTx:
                 item.created_ms,
                 item.code,
                 item.detail,
+                _own(item.about),
             )
             for item in self._window(session_id, first, first + count if first > 0 else count)
         ]
@@ -309,7 +325,11 @@ class _MemoryTx:
             self._tables.items,
             record.item_id,
             msgspec.structs.replace(
-                record, text=storable(record.text), code=storable(record.code), detail=storable(record.detail)
+                record,
+                text=storable(record.text),
+                code=storable(record.code),
+                detail=storable(record.detail),
+                about=_own(record.about),
             ),
         )
 
@@ -322,6 +342,12 @@ class _MemoryTx:
 def _tool_call(text: str) -> ToolCallRecord:
     kept = from_json(text)
     return ToolCallRecord(**{**kept, "evidence": tuple(kept["evidence"])})
+
+
+def _own(about: dict[str, Any]) -> dict[str, Any]:
+    """A copy that nobody else has."""
+    own: dict[str, Any] = from_json(to_json(about)) if about else {}
+    return own
 
 
 def _put(table: dict[K, V], key: K, value: V) -> None:

@@ -153,7 +153,7 @@ class SqliteAgentTx(SqliteTx):
         try:
             item = self.db.execute(
                 "INSERT INTO items (item_id, session, run_id, position, kind, state, head, size_chars, created_ms,"
-                " code, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " code, detail, about) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     record.item_id,
                     session,
@@ -166,6 +166,7 @@ class SqliteAgentTx(SqliteTx):
                     record.created_ms,
                     storable(record.code),
                     storable(record.detail),
+                    _about(record.about),
                 ),
             ).lastrowid
         except sqlite3.IntegrityError as error:
@@ -182,10 +183,25 @@ class SqliteAgentTx(SqliteTx):
             self._add_chunks(item, at_chars, storable(text))
             self.db.execute("UPDATE items SET size_chars = ? WHERE item = ?", (at_chars + len(text), item))
 
+    def put_about(self, item_id: str, about: dict[str, Any]) -> None:
+        item, _, state = self._item(item_id)
+        if state != "open":
+            raise ValueError(f"item {item_id} is closed")
+        self.db.execute("UPDATE items SET about = ? WHERE item = ?", (_about(about), item))
+
     def finish_item(
-        self, item_id: str, *, state: ItemState, text: str | None, code: str = "", detail: str = ""
+        self,
+        item_id: str,
+        *,
+        state: ItemState,
+        text: str | None,
+        code: str = "",
+        detail: str = "",
+        about: dict[str, Any] | None = None,
     ) -> None:
         item, _, _ = self._item(item_id)
+        if about is not None:
+            self.db.execute("UPDATE items SET about = ? WHERE item = ?", (_about(about), item))
         self.db.execute(
             "UPDATE items SET state = ?, code = ?, detail = ? WHERE item = ?",
             (state, storable(code), storable(detail), item),
@@ -212,12 +228,12 @@ class SqliteAgentTx(SqliteTx):
             (session_id, first, max(count, 0)),
         )
         heads = []
-        for item, item_id, run_id, position, kind, state, head, size_chars, created_ms, code, detail, _ in rows:
+        for item, item_id, run_id, position, kind, state, head, size_chars, created_ms, code, detail, about, _ in rows:
             whole = len(head) >= min(preview_chars, size_chars)
             text = head[:preview_chars] if whole else self._text(item, head, 0, preview_chars)
-            heads.append(
-                ItemHead(item_id, session_id, run_id, position, kind, state, text, size_chars, created_ms, code, detail)
-            )
+            known = {} if about is None else from_json(about)
+            rest = (created_ms, code, detail, known)
+            heads.append(ItemHead(item_id, session_id, run_id, position, kind, state, text, size_chars, *rest))
         return heads
 
     def item_text(self, item_id: str, at_chars: int, count_chars: int) -> str:
@@ -358,7 +374,8 @@ class SqliteAgentTx(SqliteTx):
         return "".join(parts)
 
     def _record(self, row: tuple[Any, ...]) -> ItemRecord:
-        item, item_id, run_id, position, kind, state, head, size_chars, created_ms, code, detail, session_id = row
+        item, item_id, run_id, position, kind, state, head, size_chars, created_ms, code, detail, *rest = row
+        about, session_id = rest
         return ItemRecord(
             item_id=item_id,
             session_id=session_id,
@@ -370,6 +387,7 @@ class SqliteAgentTx(SqliteTx):
             created_ms=created_ms,
             code=code,
             detail=detail,
+            about={} if about is None else from_json(about),
         )
 
 
@@ -381,13 +399,17 @@ _RUNS = (
     " FROM runs JOIN sessions USING (session)"
 )
 _ITEMS = (
-    "SELECT item, item_id, run_id, position, kind, state, head, size_chars, items.created_ms, code, detail, session_id"
-    " FROM items JOIN sessions USING (session)"
+    "SELECT item, item_id, run_id, position, kind, state, head, size_chars, items.created_ms, code, detail,"
+    " about, session_id FROM items JOIN sessions USING (session)"
 )
 _OUTBOX = (
     "SELECT session_id, run_id, call_id, tool, arguments, native, phase, outbox.created_ms, outcome, payload, evidence"
     " FROM outbox JOIN sessions USING (session)"
 )
+
+
+def _about(about: dict[str, Any]) -> str | None:
+    return to_json(about) if about else None
 
 
 def _session(row: tuple[Any, ...]) -> SessionRecord:

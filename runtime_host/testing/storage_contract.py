@@ -493,6 +493,45 @@ class AgentStoreContract:
         assert [head.text for head in await store.read(lambda tx: tx.items("s", 0, 2, 0))] == ["", ""]
         assert await store.read(lambda tx: tx.items("none", 0, 5, 4)) == []
 
+    async def test_what_was_done_keeps_what_is_known_of_it(self, store: AgentStore) -> None:
+        first, then, last = {"command": "ls ü"}, {"command": "ls ü", "exit_code": None}, {"exit_code": 0, "list": [1]}
+        done = item(1, kind="command", about=first)
+        await store.transact(steps(lambda tx: tx.add_item(item(0)), lambda tx: tx.add_item(done)))
+        assert await store.read(lambda tx: (tx.item("s-0"), tx.item("s-1"))) == (item(0), done)
+        await store.transact(lambda tx: tx.put_about("s-1", then))
+        await store.transact(lambda tx: tx.append_text("s-1", 0, "out"))
+        assert await store.read(lambda tx: tx.item("s-1")) == item(1, "out", kind="command", about=then)
+        await store.transact(lambda tx: tx.finish_item("s-1", state="failed", text=None))
+        ended = item(1, "out", kind="command", state="failed", about=then)
+        assert await store.read(lambda tx: tx.item("s-1")) == ended
+        with pytest.raises(ValueError, match="closed"):
+            await store.transact(lambda tx: tx.put_about("s-1", last))
+        with pytest.raises(LookupError):
+            await store.transact(lambda tx: tx.put_about("none", last))
+        await store.transact(lambda tx: tx.finish_item("s-1", state="complete", text="o", about=last))
+        heads = await store.read(lambda tx: tx.items("s", 0, 2, 0))
+        assert [(head.state, head.size_chars, head.about) for head in heads] == [("open", 0, {}), ("complete", 1, last)]
+
+    async def test_what_is_known_of_a_thing_done_is_not_shared_and_can_be_undone(self, store: AgentStore) -> None:
+        about = {"steps": [{"text": "\ud800"}]}
+        await store.transact(lambda tx: tx.add_item(item(kind="plan", about=about)))
+        about["steps"].append({})
+        kept = item(kind="plan", about={"steps": [{"text": "\ufffd"}]})
+        read = await store.read(lambda tx: tx.item("s-0"))
+        assert read == kept
+        read.about["steps"].append({})
+        [head] = await store.read(lambda tx: tx.items("s", 0, 1, 0))
+        head.about["steps"].append({})
+
+        def fails(tx: AgentTx) -> None:
+            tx.put_about("s-0", {"completed": True})
+            tx.finish_item("s-0", state="complete", text=None, about={})
+            raise Undo
+
+        with pytest.raises(Undo):
+            await store.transact(fails)
+        assert await store.read(lambda tx: tx.item("s-0")) == kept
+
     async def test_messages_are_what_was_said(self, store: AgentStore) -> None:
         rows = [
             ("user", "complete"),
@@ -500,6 +539,10 @@ class AgentStoreContract:
             ("reply", "complete"),
             ("notice", "complete"),
             ("user", "complete"),
+            ("plan", "complete"),
+            ("command", "complete"),
+            ("tool", "stopped"),
+            ("change", "complete"),
             ("reply", "stopped"),
             ("reply", "failed"),
             ("reply", "unknown"),
@@ -514,12 +557,12 @@ class AgentStoreContract:
             upto = await store.read(lambda tx, before=before: tx.messages("s", before))  # type: ignore[misc]
             kinds = [rows[position] for position in range(before)]
             assert len(upto) == sum(k in ("user", "reply") and s in ("complete", "stopped") for k, s in kinds)
-        said = await store.read(lambda tx: tx.messages("s", 8))
+        said = await store.read(lambda tx: tx.messages("s", 12))
         assert [(message.position, message.kind) for message in said] == [
             (0, "user"),
             (2, "reply"),
             (4, "user"),
-            (5, "reply"),
+            (9, "reply"),
         ]
 
     # ---- calls of host tools ----
@@ -660,6 +703,7 @@ _FACTS = ["f0", "f1"]
 
 _texts = st.text(max_size=40) | st.integers(4_000, 4_200).map(lambda size: "lang…" * (size // 5))
 _sessions = st.sampled_from(_SESSIONS)
+_abouts = st.dictionaries(st.sampled_from(["a", "b"]), st.none() | st.integers() | st.lists(st.text(max_size=5)))
 
 
 class History(RuleBasedStateMachine):
@@ -721,10 +765,19 @@ class History(RuleBasedStateMachine):
 
         self._both(work)
 
-    @rule(name=_sessions, text=_texts, off=st.sampled_from([0, 0, 0, 1]))
-    def add_item(self, name: str, text: str, off: int) -> None:
+    @rule(name=_sessions, text=_texts, off=st.sampled_from([0, 0, 0, 1]), about=_abouts)
+    def add_item(self, name: str, text: str, off: int, about: Any) -> None:
         number = next(self._numbers)
-        self._both(lambda tx: tx.add_item(item(tx.count_items(name) + off, text, name, item_id=f"i{number}")))
+        changes = {"item_id": f"i{number}", "kind": "tool" if about else "reply", "about": about}
+        self._both(lambda tx: tx.add_item(item(tx.count_items(name) + off, text, name, **changes)))
+
+    @rule(name=_sessions, about=_abouts)
+    def put_about_last_item(self, name: str, about: Any) -> None:
+        def work(tx: AgentTx) -> None:
+            for head in tx.items(name, tx.count_items(name) - 1, 1, 0):
+                tx.put_about(head.item_id, about)
+
+        self._both(work)
 
     @rule(name=_sessions, text=_texts)
     def append_to_last_item(self, name: str, text: str) -> None:
@@ -734,11 +787,16 @@ class History(RuleBasedStateMachine):
 
         self._both(work)
 
-    @rule(name=_sessions, text=st.none() | _texts, state=st.sampled_from(["complete", "stopped", "failed"]))
-    def finish_last_item(self, name: str, text: str | None, state: Any) -> None:
+    @rule(
+        name=_sessions,
+        text=st.none() | _texts,
+        state=st.sampled_from(["complete", "stopped", "failed"]),
+        about=st.none() | _abouts,
+    )
+    def finish_last_item(self, name: str, text: str | None, state: Any, about: Any) -> None:
         def work(tx: AgentTx) -> None:
             for head in tx.items(name, tx.count_items(name) - 1, 1, 0):
-                tx.finish_item(head.item_id, state=state, text=text, detail="d")
+                tx.finish_item(head.item_id, state=state, text=text, detail="d", about=about)
 
         self._both(work)
 

@@ -111,6 +111,28 @@ def fill_images(tx: AgentTx) -> None:
     tx.put_image("s1", "r2", 1, media_type="image/png", data=IMAGE)
 
 
+STEPS = ItemRecord(
+    item_id="i4",
+    session_id="s1",
+    run_id="r2",
+    position=4,
+    kind="plan",
+    state="open",
+    text="",
+    created_ms=4,
+    about={"steps": [{"text": "Grüße lesen", "state": "active"}], "completed": False},
+)
+
+
+def fill_activities(tx: AgentTx) -> None:
+    """What version 4 brought: what a harness did."""
+    tx.add_item(STEPS)
+
+
+def told_of_activities(tx: AgentTx) -> Any:
+    return tx.item("i4"), [head.about for head in tx.items("s1", 0, 99, 0)]
+
+
 def told_of_images(tx: AgentTx) -> Any:
     uses = tx.images("s1")
     return [(use.run_id, use.position) for use in uses], [tx.image("s1", use.digest) for use in uses]
@@ -182,6 +204,7 @@ async def _write() -> None:
         await store.transact(fill_agent)
         await store.transact(fill_tools)
         await store.transact(fill_images)
+        await store.transact(fill_activities)
         await store.close()
     profile = HERE / f"profile-v{len(PROFILE_FORMAT.migrations)}.sqlite3"
     if not profile.exists():

@@ -15,8 +15,10 @@ from tests.histories.stores import (
     IMAGE,
     PROFILE_TOLD,
     READER,
+    STEPS,
     told_by_agent,
     told_by_profile,
+    told_of_activities,
     told_of_images,
     told_of_tools,
 )
@@ -30,6 +32,8 @@ async def test_an_agent_file_of_an_earlier_version(name: str, tmp_path: Path) ->
         assert await store.read(told_by_agent) == AGENT_TOLD
         calls = [] if name == "agent-v1.sqlite3" else CALLS
         assert await store.read(told_of_tools) == (calls, calls[1:])
+        did = (None, [{}] * 4) if name < "agent-v4" else (STEPS, [*[{}] * 4, STEPS.about])
+        assert await store.read(told_of_activities) == did
         pictures = ([], []) if name < "agent-v3" else ([("r1", 0), ("r2", 1)], [IMAGE, IMAGE])
         assert await store.read(told_of_images) == pictures
         await store.transact(lambda tx: tx.append_text("i3", 14, "."))

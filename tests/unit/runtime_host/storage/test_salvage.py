@@ -34,6 +34,10 @@ def text_of(session: int, position: int) -> str:
     return f"session {session} item {position} " * (1 + (position * 37) % 400)
 
 
+def about_of(position: int) -> dict[str, Any]:
+    return {"command": f"command {position}", "exit_code": position % 3}
+
+
 def fill(tx: AgentTx) -> None:
     for session in range(SESSIONS):
         name = f"s{session}"
@@ -43,7 +47,7 @@ def fill(tx: AgentTx) -> None:
             phase: Any = ("admitted" if session % 2 else "dispatched") if last else "completed"
             tx.put_run(RunRecord(run_id=run_id, session_id=name, phase=phase, created_ms=number, input={"n": number}))
             tx.put_request(RequestRecord(session_id=name, request_id=f"q{number}", digest="d", run_id=run_id))
-            for kind in ("user", "reply"):
+            for kind in ("user", "reply", "command"):
                 position = tx.count_items(name)
                 tx.add_item(
                     ItemRecord(
@@ -51,10 +55,11 @@ def fill(tx: AgentTx) -> None:
                         session_id=name,
                         run_id=run_id,
                         position=position,
-                        kind="user" if kind == "user" else "reply",
-                        state="open" if last and kind == "reply" else "complete",
+                        kind=kind,
+                        state="open" if last and kind != "user" else "complete",
                         text=text_of(session, position),
                         created_ms=position,
+                        about=about_of(position) if kind == "command" else {},
                     )
                 )
 
@@ -94,6 +99,7 @@ async def check(store: AgentStore) -> int:
                 assert position > before, "out of order"
                 before = position
                 assert item.text == text_of(session, position)
+                assert item.about == (about_of(position) if item.kind == "command" else {})
                 assert item.state in ("complete", "unknown")
                 count += 1
             ids = {f"q{number}" for number in range(RUNS)}
@@ -111,7 +117,7 @@ async def test_of_a_file_that_is_whole_nothing_is_missing(tmp_path: Path) -> Non
     await written(tmp_path / "old")
     told, store = await salvaged(tmp_path / "old", tmp_path / "new")
     try:
-        assert told == Salvaged(SESSIONS, SESSIONS * RUNS, SESSIONS * RUNS * 2, 0)
+        assert told == Salvaged(SESSIONS, SESSIONS * RUNS, SESSIONS * RUNS * 3, 0)
         assert await check(store) == told.items
         assert await store.read(lambda tx: [tx.count_requests(f"s{n}") for n in range(SESSIONS)]) == [RUNS] * SESSIONS
         assert await salvage(tmp_path / "old", store, now_ms=9) == Salvaged(0, 0, 0, 0), "salvaged twice"
@@ -135,9 +141,9 @@ async def test_whichever_page_is_gone_the_rest_comes_back(tmp_path: Path, rounds
         finally:
             await store.close()
         assert damaged.read_bytes() == before
-        assert told.items == SESSIONS * RUNS * 2 or told.unreadable
+        assert told.items == SESSIONS * RUNS * 3 or told.unreadable
         counts.append(told.items)
-    whole = SESSIONS * RUNS * 2
+    whole = SESSIONS * RUNS * 3
     # Most pages are leaves: one of them takes a few items at most.
     assert sorted(counts)[len(counts) // 4] >= whole * 3 // 4, counts
 
@@ -154,7 +160,7 @@ async def test_a_damaged_store_is_set_aside_and_salvaged_into_the_next(tmp_path:
     told, store = await salvaged(Path(failure.value.details["set_aside"]), path)
     try:
         assert told.unreadable
-        assert SESSIONS * RUNS < await check(store) < SESSIONS * RUNS * 2
+        assert SESSIONS * RUNS < await check(store) < SESSIONS * RUNS * 3
     finally:
         await store.close()
 
@@ -368,7 +374,7 @@ async def test_a_file_set_aside_by_a_process_that_ended_then_is_taken_over_by_th
     try:
         assert set_aside(path) == (aside,)
         assert await take_over(path, store, now_ms=9) == (aside,)
-        assert await check(store) == SESSIONS * RUNS * 2
+        assert await check(store) == SESSIONS * RUNS * 3
         assert await take_over(path, store, now_ms=9) == (), "taken over twice"
         assert set_aside(path) == (aside,), "told until somebody removes it"
         aside.unlink()
