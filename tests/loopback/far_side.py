@@ -24,7 +24,6 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from runtime_host.testing.driver_contract import FarBehaviour
 from tests.loopback.chat_server import Answer, ChatServer
 
-
 _READER: ContextVar[asyncio.StreamReader] = ContextVar("_READER")
 """Of the connection that is being answered."""
 
