@@ -24,6 +24,7 @@ from runtime_host.connectors.explained import explained
 from runtime_host.connectors.network import NetworkSettings
 from runtime_host.connectors.relay_guest import PIECE_BYTES, BodyTooLargeError, Guest
 from runtime_host.connectors.relay_rules import (
+    BROKEN_OFF,
     MOST_AT_ONCE,
     REQUEST_HEADERS,
     ROADS,
@@ -228,6 +229,8 @@ class Relay:
             fault = _fault(lost)
         else:
             return None
+        if fault.kind is FaultKind.STREAM_CUT:
+            return BROKEN_OFF
         told = explained(fault, access)
         status = 504 if fault.kind is FaultKind.SILENT else 502
         return Refusal(status, told.code, told.sentence, is_lasting=fault.kind in _LASTING)

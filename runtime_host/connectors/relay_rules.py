@@ -93,7 +93,13 @@ TOO_LARGE: Final = Refusal(
     413, "RELAY_TOO_LARGE", f"A request to the model was larger than {BODY_BYTES // 1024 // 1024} MB. It was not sent."
 )
 TOO_MANY: Final = Refusal(
-    429, "RELAY_TOO_MANY", f"More than {MOST_AT_ONCE} requests to the model at once. This one was not sent.", False
+    429,
+    "RELAY_TOO_MANY",
+    f"More than {MOST_AT_ONCE} requests to the model at once. This one was not sent.",
+    is_lasting=False,
+)
+BROKEN_OFF: Final = Refusal(
+    502, "PROVIDER_STREAM_CUT", "The server of the model broke off before its answer was whole.", is_lasting=False
 )
 _NO_ROAD: Final = Refusal(404, "RELAY_NO_ROAD", "Nothing else than asking the model passes here.")
 _NO_TOKEN: Final = Refusal(401, "RELAY_TOKEN", "This road to the model belongs to another session.")

@@ -18,12 +18,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tests.loopback.chat_server import Answer
-from tests.loopback.far_side import Conversation, FarSide, Input, Playing, Told, Use
+from tests.loopback.far_side import Arguments, Conversation, FarSide, Input, Playing, Told, Use
 from tests.loopback.responses_server import ResponsesAnswer, ResponsesServer
 
 CLASSIC = "gpt-5.5"
 CODE_MODE = "gpt-6-sol"
 EXEC = "exec"
+_SCRIPT = """const found = await tools.%s(%s);
+if (found && found.image_url) image(found); else text(found);
+"""
 _OF_THE_CLI = re.compile(r"\s*(<[a-z_]+>|# AGENTS\.md instructions)")
 """How texts begin that the CLI writes in the place of a user."""
 
@@ -60,13 +63,12 @@ class CodexModel(FarSide, ResponsesServer):
             return None
         return {"object": "list", "data": [{"id": name, "object": "model"} for name in (CLASSIC, CODE_MODE)]}
 
-    async def use(self, to: Playing, name: str, arguments: Mapping[str, Any] | str, call_id: str) -> None:
+    async def use(self, to: Playing, name: str, arguments: Arguments, call_id: str) -> None:
         answer = to.answer
         assert isinstance(answer, ResponsesAnswer)
         offered = dict(_offered(answer.request.json()))
         if name not in offered and EXEC in offered:
-            script = f"const found = await tools.{name}({json.dumps(arguments)});\ntext(found);\n"
-            name, arguments = EXEC, script
+            name, arguments = EXEC, _SCRIPT % (name, json.dumps(arguments))
         kind, namespace = offered.get(name, ("function", ""))
         more = {"namespace": namespace} if namespace else {}
         if kind == "custom":

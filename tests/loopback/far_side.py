@@ -16,7 +16,7 @@ and are passed over from then on, so `[Refuse(529, times=2), Say("Yes.")]` answe
 import asyncio
 import json
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -24,6 +24,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from runtime_host.testing.driver_contract import FarBehaviour
 from tests.loopback.chat_server import Answer, ChatServer
 
+Arguments: TypeAlias = Mapping[str, Any] | str
 _READER: ContextVar[asyncio.StreamReader] = ContextVar("_READER")
 """Of the connection that is being answered."""
 
@@ -133,18 +134,20 @@ class Use(Step):
 
     Attributes:
         name: as the harness offers it, e.g. ``mcp__host__look``, ``Bash``, ``exec_command``, ``apply_patch``.
-        arguments: of a tool that takes free text, a text.
+        arguments: of a tool that takes free text, a text. Or what makes them of the conversation so far, for what
+            only the results of earlier calls tell.
         call_id: for the same one twice; left out it is a new one.
     """
 
     name: str
-    arguments: Mapping[str, Any] | str
+    arguments: Arguments | Callable[[Conversation], Arguments]
     call_id: str = ""
 
     async def play(self, to: Playing) -> bool:
         await to.begin()
         to.asked_for_tools = True
-        await to.far.use(to, self.name, self.arguments, self.call_id or to.far.new_call_id())
+        arguments = self.arguments(to.talk) if callable(self.arguments) else self.arguments
+        await to.far.use(to, self.name, arguments, self.call_id or to.far.new_call_id())
         return True
 
 
@@ -337,7 +340,7 @@ class FarSide(ChatServer):
         """The answer to a request for something else; None for a 404."""
         return None
 
-    async def use(self, to: Playing, name: str, arguments: Mapping[str, Any] | str, call_id: str) -> None:
+    async def use(self, to: Playing, name: str, arguments: Arguments, call_id: str) -> None:
         await to.answer.call(call_id, name, arguments if isinstance(arguments, str) else json.dumps(arguments))
 
     async def thought_through(self, answer: Answer, text: str) -> None:
