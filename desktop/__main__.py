@@ -40,6 +40,10 @@ def _role(role: str, argv: list[str]) -> int:
         from desktop.dialog.main import main as dialog
 
         return dialog(argv)
+    if role == "wall":
+        from desktop.isolation.walls import main as wall
+
+        return wall(argv)
     if role == "selftest":
         from desktop.selftest import main as selftest
 

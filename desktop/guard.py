@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import asyncio
     import subprocess
 
+    from desktop.isolation.walls import WallOrder
+
 MARK = "REMUDA_GUARD"
 """Variable that every process below a guard inherits: what is left when the guard itself was killed is found by it."""
 
@@ -47,6 +49,7 @@ ALLOWED = frozenset(
 ALLOWED_PREFIXES = ("LC_", "SSL_CERT_")
 
 _ORDER_BYTES = 4 << 20
+_REASON_CHARS = 400
 _HOST_GONE_GRACE_S = 1.0
 _START_S = 30.0
 _UNANSWERED_S = 5.0
@@ -87,7 +90,7 @@ class _Role:
         if order is None:
             return 0
         try:
-            self._child = _spawn(order["command"], order["env"], order["cwd"])
+            self._child = _spawn(order["command"], order["env"], order["cwd"], order.get("wall"))
         except OSError as fault:
             self._say({"failed": fault.errno or 0, "text": fault.strerror or str(fault), "step": fault.filename})
             return 1
@@ -209,8 +212,10 @@ def _signal_group(pid: int, signum: int) -> bool:
     return True
 
 
-def _spawn(command: list[str], env: dict[str, str], cwd: str | None) -> int:
+def _spawn(command: list[str], env: dict[str, str], cwd: str | None, wall: list[str] | None) -> int:
     """Fork and execute `command` in a session of its own; raises the OSError of whatever failed in the child.
+
+    A wall that does not stand is an OSError too, with its reason as text and no number: nothing is executed then.
 
     By hand, because subprocess would be half of this role's start: the role has one thread and
     nothing open but the line, so a plain fork is safe.
@@ -236,23 +241,37 @@ def _spawn(command: list[str], env: dict[str, str], cwd: str | None) -> int:
             os.closerange(fail + 1, 1024)
             if cwd is not None:
                 os.chdir(cwd)
+            if wall is not None:
+                step = b"wall"
+                _wall_in(wall)
             step = b"program"
             os.execvpe(command[0], command, env)
         except Exception as fault:
-            os.write(fail, b"%d %s" % (getattr(fault, "errno", None) or errno.EINVAL, step))
+            why = f"{fault}"[:_REASON_CHARS].encode("utf-8", "replace")
+            os.write(fail, b"%d %s %s" % (getattr(fault, "errno", None) or errno.EINVAL, step, why))
         finally:
             os._exit(127)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.close(fail)
     try:
-        told = os.read(failed, 32)
+        told = os.read(failed, 8 * _REASON_CHARS)
     finally:
         os.close(failed)
     if told:
         os.waitpid(pid, 0)
-        number, _, where = told.partition(b" ")
-        raise OSError(int(number), os.strerror(int(number)), where.decode())
+        number, where, why = told.split(b" ", 2)
+        text = why.decode("utf-8", "replace") if where == b"wall" else os.strerror(int(number))
+        raise OSError(int(number), text, where.decode())
     return pid
+
+
+def _wall_in(wall: list[str]) -> None:
+    # Only a guard of a walled program loads this, in the process that becomes the program.
+    from desktop.isolation.walls import WallOrder, raise_wall
+
+    # Its own entries in /proc are not its own while it cannot be dumped; becoming the program ends that anyway.
+    process.dumpable()
+    raise_wall(WallOrder.of(wall))
 
 
 def main(argv: list[str]) -> int:
@@ -345,6 +364,8 @@ class Guarded:
         stderr: Stream = "pipe",
         name: str,
         limit_bytes: int = 1 << 20,
+        inherit: bool = True,
+        wall: "WallOrder | None" = None,
     ) -> Self:
         """Start `command` under a guard of its own; returns once it executes.
 
@@ -357,6 +378,8 @@ class Guarded:
             stderr: likewise.
             name: for logs and messages.
             limit_bytes: longest line the streams' `readline` takes; twice this is read ahead.
+            inherit: False, the child has `env` and the guard's mark and nothing else; no allow-list.
+            wall: what the child and everything below it stands behind; without it, it is not executed.
 
         Raises:
             GuardError: it could not be started; the message says why.
@@ -387,7 +410,7 @@ class Guarded:
                     stdout=end(stdout),
                     stderr=end(stderr),
                     pass_fds=(there.fileno(),),
-                    env=child_env({}),
+                    env=child_env({}) if inherit else {},
                     cwd="/",
                     start_new_session=True,
                 )
@@ -397,7 +420,8 @@ class Guarded:
         guarded = cls(name, popen)
         try:
             await guarded._open(here, limit_bytes)
-            await asyncio.wait_for(guarded._give_order(command, env, cwd), _START_S)
+            whole = child_env(env) if inherit else dict(env)
+            await asyncio.wait_for(guarded._give_order(command, whole, cwd, wall), _START_S)
         except BaseException as fault:
             # Closing the line is a stop order by itself; the guard is waited for even when we are cancelled.
             if guarded._line is None:
@@ -434,15 +458,24 @@ class Guarded:
             self._transports.append(transport)
             self.stdin = asyncio.StreamWriter(transport, protocol, None, loop)
 
-    async def _give_order(self, command: list[str], env: Mapping[str, str], cwd: str | None) -> None:
+    async def _give_order(
+        self, command: list[str], env: Mapping[str, str], cwd: str | None, wall: "WallOrder | None"
+    ) -> None:
         assert self._line is not None
         self._mark = os.urandom(16).hex()
-        order = {"command": command, "env": {**child_env(env), MARK: self._mark}, "cwd": cwd}
+        order = {"command": command, "env": {**env, MARK: self._mark}, "cwd": cwd}
+        if wall is not None:
+            order["wall"] = wall.arguments()
         self._line.write(json.dumps(order).encode() + b"\n")
         await self._line.drain()
         answer = await self._started
         if "started" not in answer:
             text = answer.get("text") or "its guard ended"
+            if answer.get("step") == "wall":
+                raise GuardError(
+                    f"{self.name} was not started: the wall around it could not be raised: {text}.",
+                    code="GUARD_NO_WALL",
+                )
             in_folder = answer.get("step") == "folder"
             missing = answer.get("failed") == errno.ENOENT and not in_folder
             raise GuardError(

@@ -176,6 +176,10 @@ class ProfilePaths(NamedTuple):
         """Where the folder of an agent lies while it is deleted."""
         return self.agents / (GONE + agent_id)
 
+    def harness_homes(self, agent_id: str) -> Path:
+        """Where harnesses keep what they must keep of an agent's sessions, a folder for each."""
+        return self.agent(agent_id) / "harness-homes"
+
     def agent_store(self, agent_id: str) -> Path:
         return self.agent(agent_id) / "agent.sqlite3"
 

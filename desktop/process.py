@@ -45,6 +45,11 @@ def undumpable() -> bool:
     return _prctl(_PR_SET_DUMPABLE, 0)
 
 
+def dumpable() -> bool:
+    """Take `undumpable` back, for a process that is about to be another program. Returns whether the kernel agreed."""
+    return _prctl(_PR_SET_DUMPABLE, 1)
+
+
 def become_subreaper() -> bool:
     """Orphans below this process become its children instead of init's. Returns whether the kernel agreed."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)

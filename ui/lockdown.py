@@ -16,9 +16,11 @@ import errno
 import os
 import resource
 import signal
+import stat
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 State = Literal["up", "down", "not-applicable"]
@@ -62,17 +64,20 @@ def _checked(result: int) -> int:
     return result
 
 
-def _prctl(option: int, *values: int) -> int:
+def prctl(option: int, *values: int) -> int:
+    """Ask the kernel to change or tell something of this process; raises OSError."""
     padded = [*values, 0, 0, 0, 0][:4]
     return _checked(_libc().prctl(option, *padded))
 
 
-def _syscall(number: int, *values: object) -> int:
+def system_call(number: int, *values: object) -> int:
+    """Make a system call that the C library has no function for; raises OSError."""
     wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in values]
     return _checked(_libc().syscall(ctypes.c_long(number), *wide))
 
 
-def _why(fault: OSError) -> str:
+def why(fault: OSError) -> str:
+    """The reason of a refusal in words, with its name."""
     name = errno.errorcode.get(fault.errno or 0, "")
     return f"{fault.strerror or fault} ({name})" if name else str(fault)
 
@@ -89,14 +94,14 @@ def threads_before_landlock() -> int:
 
 def seccomp_mode() -> int:
     """0 without a filter, 2 with one."""
-    return _prctl(_PR_GET_SECCOMP)
+    return prctl(_PR_GET_SECCOMP)
 
 
 def unwalled() -> bool:
     """Whether nothing holds this process: a refusal then comes from the system's own settings."""
     if not _LINUX:
         return True
-    return seccomp_mode() == 0 and _prctl(_PR_GET_NO_NEW_PRIVS) == 0
+    return seccomp_mode() == 0 and prctl(_PR_GET_NO_NEW_PRIVS) == 0
 
 
 # ------------------------------------------------------------------------------ early
@@ -133,7 +138,7 @@ def _off(name: str) -> Row:
 def _tie_to_parent() -> None:
     """Die with the process that started us (a change of uid undoes that, so it is repeated), leave no core file."""
     parent = os.getppid()
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -221,7 +226,7 @@ def _drop_privileges() -> list[Row]:
         _set_no_capabilities()
         left = _capabilities()
     except OSError as fault:
-        return [("capabilities", "down", _why(fault)), _user_row()]
+        return [("capabilities", "down", why(fault)), _user_row()]
     if any(left):
         return [("capabilities", "down", "still held: " + " ".join(f"{mask:x}" for mask in left)), _user_row()]
     return [("capabilities", "up", "none held, none to be had"), _user_row()]
@@ -230,7 +235,7 @@ def _drop_privileges() -> list[Row]:
 def _lose_root() -> None:
     for capability in range(64):
         try:
-            _prctl(_PR_CAPBSET_DROP, capability)
+            prctl(_PR_CAPBSET_DROP, capability)
         except OSError as fault:
             if fault.errno == errno.EPERM:
                 break  # uid 0 of a user namespace that never had them
@@ -238,8 +243,8 @@ def _lose_root() -> None:
                 break  # past the last one this kernel knows
             raise
     try:
-        _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-        _prctl(_PR_SET_SECUREBITS, _SECUREBITS)
+        prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+        prctl(_PR_SET_SECUREBITS, _SECUREBITS)
     except OSError as fault:
         if fault.errno != errno.EPERM:
             raise
@@ -279,28 +284,32 @@ def _user_row() -> Row:
 
 def _no_new_privileges() -> Row:
     try:
-        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        prctl(_PR_SET_NO_NEW_PRIVS, 1)
     except OSError as fault:
-        return ("no-new-privileges", "down", _why(fault))
-    held = _prctl(_PR_GET_NO_NEW_PRIVS) == 1
+        return ("no-new-privileges", "down", why(fault))
+    held = prctl(_PR_GET_NO_NEW_PRIVS) == 1
     return ("no-new-privileges", "up" if held else "down", "no set-uid program gives anything")
 
 
 def _not_dumpable() -> Row:
     try:
-        _prctl(_PR_SET_DUMPABLE, 0)
+        prctl(_PR_SET_DUMPABLE, 0)
     except OSError as fault:
-        return ("dumpable", "down", _why(fault))
-    held = _prctl(_PR_GET_DUMPABLE) == 0
+        return ("dumpable", "down", why(fault))
+    held = prctl(_PR_GET_DUMPABLE) == 0
     return ("dumpable", "up" if held else "down", "no other program of this user reads the renderer's memory")
 
 
 # --------------------------------------------------------------------------- Landlock
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
-_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
-_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
+ANYTHING_IN_A_FOLDER = ((1 << 16) - 1) & ~(1 << 6 | 1 << 11)
+"""All rights but to make devices."""
+UNLISTED_FILES = READ_FILE | WRITE_FILE | TRUNCATE | 1 << 5 | 1 << 8
+"""Make, use and remove plain files whose names are known."""
+_FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 _CONNECT_TCP = 1 << 1
 _SCOPE_ABSTRACT, _SCOPE_SIGNAL = 1, 2
 _TSYNC_SINCE_ABI = 8
@@ -319,7 +328,7 @@ class Reach(NamedTuple):
 def landlock_abi() -> int:
     """Version of Landlock in this kernel; 0 without it."""
     try:
-        return _syscall(_LANDLOCK_CREATE, None, 0, 1)
+        return system_call(_LANDLOCK_CREATE, None, 0, 1)
     except OSError:
         return 0
 
@@ -330,9 +339,9 @@ def handled_rights(abi: int) -> tuple[int, int, int]:
     if abi >= 2:
         files |= 1 << 13
     if abi >= 3:
-        files |= _TRUNCATE
+        files |= TRUNCATE
     if abi >= 5:
-        files |= _IOCTL_DEV
+        files |= IOCTL_DEV
     return files, 3 if abi >= 4 else 0, _SCOPE_ABSTRACT | _SCOPE_SIGNAL if abi >= 6 else 0
 
 
@@ -413,7 +422,7 @@ def _raise_landlock() -> Row:
     try:
         whole = apply_landlock(abi, allowed)
     except OSError as fault:
-        return ("landlock", "down", _why(fault))
+        return ("landlock", "down", why(fault))
     try:
         os.close(os.open("/", os.O_RDONLY | os.O_DIRECTORY))
     except OSError:
@@ -439,45 +448,79 @@ def _landlock_sentence(abi: int, allowed: Reach) -> str:
 
 def apply_landlock(abi: int, allowed: Reach) -> bool:
     """Hold this thread and what it starts to `allowed`. Whether all other threads are held too."""
-    files, network, scopes = handled_rights(abi)
-    if not allowed.scope_abstract:
-        scopes &= ~_SCOPE_ABSTRACT
-    sizes = 8 if abi < 4 else 16 if abi < 6 else 24
-    attributes = struct.pack("=QQQ", files, network, scopes)[:sizes]
-    rules = _syscall(_LANDLOCK_CREATE, ctypes.create_string_buffer(attributes, sizes), sizes, 0)
-    try:
+    with landlock_rules(abi, scope_abstract=allowed.scope_abstract) as rules:
         for path in dict.fromkeys(allowed.read):
-            _allow_path(rules, path, (_READ_FILE | _READ_DIR) & files)
+            _allow_path(rules, path, READ_FILE | READ_DIR)
         for path in allowed.devices:
-            _allow_path(rules, path, (_READ_FILE | _READ_DIR | _WRITE_FILE | _IOCTL_DEV) & files)
-        for port in allowed.tcp_ports if network else ():
+            _allow_path(rules, path, READ_FILE | READ_DIR | WRITE_FILE | IOCTL_DEV)
+        for port in allowed.tcp_ports if abi >= 4 else ():
             rule = struct.pack("=QQ", _CONNECT_TCP, port)
-            _syscall(_LANDLOCK_ADD, rules, 2, ctypes.create_string_buffer(rule, len(rule)), 0)
-        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-        if abi >= _TSYNC_SINCE_ABI:
+            system_call(_LANDLOCK_ADD, rules.descriptor, 2, ctypes.create_string_buffer(rule, len(rule)), 0)
+        return rules.enforce()
+
+
+class LandlockRules:
+    """Everything that this version of Landlock can take away, and what of files is left; a descriptor until closed."""
+
+    def __init__(self, abi: int, descriptor: int, files: int) -> None:
+        self._abi = abi
+        self._files = files
+        self.descriptor = descriptor
+
+    def allow(self, opened: int, rights: int) -> None:
+        """Leave `rights` on what is opened as `opened`, and on all that lies in it where that is a folder.
+
+        Rights that this version does not know cannot be taken away, so they need not be left either.
+        """
+        rights &= self._files
+        if not stat.S_ISDIR(os.fstat(opened).st_mode):
+            rights &= _FILE_RIGHTS
+        rule = struct.pack("=Qi", rights, opened)
+        system_call(_LANDLOCK_ADD, self.descriptor, 1, ctypes.create_string_buffer(rule, len(rule)), 0)
+
+    def enforce(self) -> bool:
+        """Hold this thread and what it starts, for good. Whether all other threads are held too."""
+        prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        if self._abi >= _TSYNC_SINCE_ABI:
             try:
-                _syscall(_LANDLOCK_RESTRICT, rules, _RESTRICT_TSYNC)
+                system_call(_LANDLOCK_RESTRICT, self.descriptor, _RESTRICT_TSYNC)
             except OSError as fault:
                 if fault.errno != errno.EINVAL:
                     raise
             else:
                 return True
-        _syscall(_LANDLOCK_RESTRICT, rules, 0)
+        system_call(_LANDLOCK_RESTRICT, self.descriptor, 0)
         return False
+
+
+@contextmanager
+def landlock_rules(abi: int, *, scope_abstract: bool = True, tcp: bool = True) -> Iterator[LandlockRules]:
+    """Rules that leave nothing yet, to be filled and enforced.
+
+    Args:
+        abi: version of Landlock, not 0.
+        scope_abstract: take away the abstract sockets of others, where this version can.
+        tcp: take away TCP, where this version can.
+    """
+    files, network, scopes = handled_rights(abi)
+    if not scope_abstract:
+        scopes &= ~_SCOPE_ABSTRACT
+    sizes = 8 if abi < 4 else 16 if abi < 6 else 24
+    attributes = struct.pack("=QQQ", files, network if tcp else 0, scopes)[:sizes]
+    descriptor = system_call(_LANDLOCK_CREATE, ctypes.create_string_buffer(attributes, sizes), sizes, 0)
+    try:
+        yield LandlockRules(abi, descriptor, files)
     finally:
-        os.close(rules)
+        os.close(descriptor)
 
 
-def _allow_path(rules: int, path: str, rights: int) -> None:
+def _allow_path(rules: LandlockRules, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return  # what is not there needs no rule
     try:
-        if not os.path.isdir(path):
-            rights &= _FILE_RIGHTS
-        rule = struct.pack("=Qi", rights, descriptor)
-        _syscall(_LANDLOCK_ADD, rules, 1, ctypes.create_string_buffer(rule, len(rule)), 0)
+        rules.allow(descriptor, rights)
     finally:
         os.close(descriptor)
 
@@ -568,7 +611,7 @@ _LOOKED_AT: dict[str, tuple[int | None, int | None]] = {
 }  # fmt: skip
 
 _CLONE_THREAD = 0x0001_0000
-_CLONE_NAMESPACES = 0x7E02_0080
+CLONE_NAMESPACES = 0x7E02_0080
 _WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 # TIOCSTI, TIOCLINUX, TIOCSCTTY, TIOCSETD type into a terminal; FIOASYNC, FIOSETOWN, SIOCSPGRP aim signals at others.
 _REFUSED_IOCTLS = (0x5412, 0x541C, 0x540E, 0x5423, 0x5452, 0x8901, 0x8902)
@@ -583,17 +626,21 @@ _PROCESSORS = {"x86_64": (0, 0xC000_003E), "aarch64": (1, 0xC000_00B7)}
 Instruction = tuple[int, int, int, int]
 
 
-class Filter:
+def call_numbers(name: str) -> tuple[int | None, int | None]:
+    """The numbers of a system call on both processors; KeyError where no filter of ours knows it."""
+    return ({**_CALLS, **_SHARED_MEMORY, **_ABSENT, **_LOOKED_AT})[name]
+
+
+class CallFilter:
     """A classic BPF program that answers one system call: built here, interpreted by the kernel."""
 
-    def __init__(self, machine: str, *, pid: int, shared_memory: bool, writable_devices: bool) -> None:
-        """Build the program.
+    def __init__(self, machine: str, *, newest_known: int, newer_harmless: Sequence[int] = ()) -> None:
+        """Begin the program: calls of another processor end the process, unknown ones are not there.
 
         Args:
             machine: Processor as `uname` names it.
-            pid: The process that may still signal itself.
-            shared_memory: Leave System V shared memory, for the X server's transport of pictures.
-            writable_devices: Leave opening for writing to Landlock, for a graphics driver that opens its node late.
+            newest_known: Calls with higher numbers are not there.
+            newer_harmless: But for these.
 
         Raises:
             LookupError: No numbers are known for this processor.
@@ -606,37 +653,42 @@ class Filter:
         self._add(_JUMP_EQUAL, architecture, 1, 0)
         self._return(KILL_PROCESS)
         self._load(_AT_NUMBER)
-        for number in _NEWER_HARMLESS:
+        for number in newer_harmless:
             self._on_number(number, [(_RETURN, 0, 0, ALLOW)])
         # Also the x32 calls, whose numbers have bit 30 set, and -1.
-        self._add(_JUMP_ABOVE, _NEWEST_KNOWN, 0, 1)
+        self._add(_JUMP_ABOVE, newest_known, 0, 1)
         self._return(_ERRNO | errno.ENOSYS)
-        refused = dict(_CALLS) if shared_memory else {**_CALLS, **_SHARED_MEMORY}
-        for numbers in refused.values():
-            self._on_call(numbers, [(_RETURN, 0, 0, _ERRNO | errno.EPERM)])
-        for numbers in _ABSENT.values():
-            self._on_call(numbers, [(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)])
-        self._look_at_arguments(pid, writable_devices)
-        self._return(ALLOW)
 
     def packed(self) -> bytes:
         """The program as the kernel takes it."""
         return b"".join(struct.pack("=HBBI", *instruction) for instruction in self.instructions)
 
-    def _look_at_arguments(self, pid: int, writable_devices: bool) -> None:
-        self._on("clone", self._refuse_bits(0, _CLONE_NAMESPACES) + self._need_bit(0, _CLONE_THREAD))
-        if not writable_devices:
-            self._on("open", self._refuse_bits(1, _WRITING_FLAGS, errno.EACCES))
-            self._on("openat", self._refuse_bits(2, _WRITING_FLAGS, errno.EACCES))
-        # Datagram pairs could send to any socket file by name; stream and seqpacket pairs cannot.
-        self._on("socketpair", self._need_one(0, (1,)) + self._need_one(1, (1, 5), mask=0xF))
-        self._on("sendto", self._need_null(4))
-        self._on("kill", self._need_one(0, (pid,)))
-        self._on("tgkill", self._need_one(0, (pid,)))
-        self._on("ioctl", self._refuse_values(1, _REFUSED_IOCTLS))
-        self._on("fcntl", self._refuse_values(1, _REFUSED_FCNTLS))
-        self._on("prctl", self._need_one(0, _ALLOWED_PRCTLS))
-        self._on("prlimit64", self._need_one(0, (0, pid)))
+    def enforce(self) -> int:
+        """Have the kernel answer by it from here on, on every thread; a thread that could not be bound, or 0."""
+        code = self.packed()
+        buffer = ctypes.create_string_buffer(code, len(code))
+        program = ctypes.create_string_buffer(
+            struct.pack("=HxxxxxxQ", len(self.instructions), ctypes.addressof(buffer)), 16
+        )
+        prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        return system_call((317, 277)[self._column], _SET_MODE_FILTER, _FILTER_TSYNC, program)
+
+    def _refuse_call(self, numbers: tuple[int | None, int | None], code: int = errno.EPERM) -> None:
+        self._on_call(numbers, [(_RETURN, 0, 0, _ERRNO | code)])
+
+    def allow_the_rest(self) -> None:
+        """End the program: what was not answered so far passes."""
+        self._return(ALLOW)
+
+    @staticmethod
+    def passing(block: list[Instruction]) -> list[Instruction]:
+        """`block`, after which the call passes, whatever else the program says of it."""
+        return [*block, (_RETURN, 0, 0, ALLOW)]
+
+    @classmethod
+    def if_bits(cls, argument: int, bits: int, block: list[Instruction]) -> list[Instruction]:
+        """`block` for calls that have one of `bits` set in an argument."""
+        return [cls._low(argument), (_JUMP_ANY_BIT, 0, len(block), bits), *block]
 
     # Each block below falls through when the call may pass.
 
@@ -675,10 +727,6 @@ class Filter:
             block += [(_LOAD, 0, 0, offset), (_JUMP_EQUAL, 1, 0, 0), self._refusal()]
         return block
 
-    def _on(self, name: str, block: list[Instruction]) -> None:
-        """The block for a call that passes unless the block refuses it; nothing after it concerns that call."""
-        self._on_call(_LOOKED_AT[name], [*block, (_RETURN, 0, 0, ALLOW)])
-
     def _on_call(self, numbers: tuple[int | None, int | None], block: Iterable[Instruction]) -> None:
         number = numbers[self._column]
         if number is not None:
@@ -699,6 +747,55 @@ class Filter:
         self.instructions.append((code, if_true, if_false, value))
 
 
+class Filter(CallFilter):
+    """What the renderer may ask of the kernel."""
+
+    def __init__(self, machine: str, *, pid: int, shared_memory: bool, writable_devices: bool) -> None:
+        """Build the program.
+
+        Args:
+            machine: Processor as `uname` names it.
+            pid: The process that may still signal itself.
+            shared_memory: Leave System V shared memory, for the X server's transport of pictures.
+            writable_devices: Leave opening for writing to Landlock, for a graphics driver that opens its node late.
+
+        Raises:
+            LookupError: No numbers are known for this processor.
+        """
+        super().__init__(machine, newest_known=_NEWEST_KNOWN, newer_harmless=_NEWER_HARMLESS)
+        refused = dict(_CALLS) if shared_memory else {**_CALLS, **_SHARED_MEMORY}
+        for numbers in refused.values():
+            self._refuse_call(numbers)
+        for numbers in _ABSENT.values():
+            self._refuse_call(numbers, errno.ENOSYS)
+        self._look_at_arguments(pid, writable_devices)
+        self.allow_the_rest()
+
+    def _look_at_arguments(self, pid: int, writable_devices: bool) -> None:
+        self._on("clone", self._refuse_bits(0, CLONE_NAMESPACES) + self._need_bit(0, _CLONE_THREAD))
+        if not writable_devices:
+            self._on("open", self._refuse_bits(1, _WRITING_FLAGS, errno.EACCES))
+            self._on("openat", self._refuse_bits(2, _WRITING_FLAGS, errno.EACCES))
+        # Datagram pairs could send to any socket file by name; stream and seqpacket pairs cannot.
+        self._on("socketpair", self._need_one(0, (1,)) + self._need_one(1, (1, 5), mask=0xF))
+        self._on("sendto", self._need_null(4))
+        self._on("kill", self._need_one(0, (pid,)))
+        self._on("tgkill", self._need_one(0, (pid,)))
+        self._on("ioctl", self._refuse_values(1, _REFUSED_IOCTLS))
+        self._on("fcntl", self._refuse_values(1, _REFUSED_FCNTLS))
+        self._on("prctl", self._need_one(0, _ALLOWED_PRCTLS))
+        self._on("prlimit64", self._need_one(0, (0, pid)))
+
+    def _on(self, name: str, block: list[Instruction]) -> None:
+        """The block for a call that passes unless the block refuses it; nothing after it concerns that call."""
+        self._on_call(_LOOKED_AT[name], self.passing(block))
+
+
+def filters_calls() -> bool:
+    """Whether a filter can be built for this processor and the mode it is in."""
+    return os.uname().machine in _PROCESSORS and sys.maxsize >= 2**32 and sys.byteorder == "little"
+
+
 def _raise_seccomp() -> Row:
     machine = os.uname().machine
     if sys.maxsize < 2**32 or sys.byteorder != "little":
@@ -712,17 +809,10 @@ def _raise_seccomp() -> Row:
         )
     except LookupError:
         return ("seccomp", "down", f"no filter for this processor ({machine})")
-    code = rules.packed()
-    buffer = ctypes.create_string_buffer(code, len(code))
-    program = ctypes.create_string_buffer(
-        struct.pack("=HxxxxxxQ", len(rules.instructions), ctypes.addressof(buffer)), 16
-    )
-    number = (317, 277)[_PROCESSORS[machine][0]]
     try:
-        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-        refused_thread = _syscall(number, _SET_MODE_FILTER, _FILTER_TSYNC, program)
+        refused_thread = rules.enforce()
     except OSError as fault:
-        return ("seccomp", "down", _why(fault))
+        return ("seccomp", "down", why(fault))
     if refused_thread:
         return ("seccomp", "down", f"thread {refused_thread} could not be bound")
     return _seccomp_held(len(rules.instructions))
