@@ -52,7 +52,10 @@ async def check(host: "Host", record: AgentRecord) -> None:
         if record.choice is not None:
             raise AgentRefusedError("The model of this agent is not set up here. Choose another.")
         return
-    terms = agent_terms(record)
+    if record.preset == "chat" and choice.folder == "required":
+        # Its folder is chosen for each conversation.
+        return
+    terms = agent_terms(record, record.preset, choice=choice)
     options = SessionOptions(
         execution=choice.execution(record.effort), context=OWNER, policy=terms.policy, environment=terms.environment
     )

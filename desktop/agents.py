@@ -17,7 +17,7 @@ from desktop import names
 from desktop.choices import Choice
 from desktop.host_tools import TOOLS, unknown_tools
 from desktop.profile_store import PRESETS, AgentRecord, Preset, ProfileStore
-from desktop.terms import POLICIES, Terms, terms
+from desktop.terms import Terms, policy_of, terms
 from runtime_host.definitions import AgentDefinition, Effort, Environment, SessionOptions, TrustedContext
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.runtime import AgentRuntime
@@ -74,16 +74,23 @@ def definition(record: AgentRecord) -> AgentDefinition:
     return AgentDefinition(id=record.agent_id, instructions=record.instructions, tools=record.tools)
 
 
-def agent_terms(record: AgentRecord, policy: str | None = None, environment: str | None = None) -> Terms:
+def agent_terms(
+    record: AgentRecord, policy: str | None = None, environment: str | None = None, *, choice: Choice | None = None
+) -> Terms:
     """What conversations of an agent may touch; what is said besides goes before what the agent says.
+
+    With a harness that works in no folder, that of the agent is left out: less is touched then, and never more.
 
     Raises:
         AgentDriverConfigurationError: a word that means nothing.
     """
-    preset = policy or record.preset
-    if environment is None and record.folder and preset != "chat":
+    driver = choice.driver if choice is not None else ""
+    if policy is None and environment is None and choice is not None and choice.folder == "never":
+        return Terms()
+    preset = policy or (record.preset if record.preset != "chat" else None)
+    if environment is None and record.folder and preset not in (None, "chat"):
         environment = f"dir:{record.folder}"
-    return terms(preset, environment) or Terms()
+    return terms(preset, environment, driver) or Terms()
 
 
 async def presets_for(runtime: AgentRuntime, choice: Choice, effort: str = "", folder: str = "") -> list[PresetView]:
@@ -105,7 +112,7 @@ async def presets_for(runtime: AgentRuntime, choice: Choice, effort: str = "", f
             execution=choice.execution(effort),
             context=TrustedContext(),
             environment=environment,
-            policy=POLICIES[preset],
+            policy=policy_of(preset, choice.driver),
         )
         try:
             held = (await driver.inspect(asked, options)).enforcement.get("filesystem", "")

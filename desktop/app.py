@@ -28,7 +28,7 @@ from desktop.agent_stores import AgentStores
 from desktop.agents import Agents
 from desktop.appearance import Appearance
 from desktop.build import BUILD
-from desktop.choices import Choice, ChoiceBook
+from desktop.choices import Choice, ChoiceBook, EffortsOf
 from desktop.connector_setup import ConnectorSetup
 from desktop.connectors import Connectors
 from desktop.control import ControlServer
@@ -36,8 +36,11 @@ from desktop.conversations import Conversations
 from desktop.credentials import Credentials
 from desktop.desk import WindowDesk
 from desktop.dialogs import Dialogs
+from desktop.harness_programs import HarnessPrograms, ProfileHomes
+from desktop.harness_setup import CLAUDE, CODEX, Harnesses
 from desktop.host_lock import HostLock
 from desktop.isolation import Launch, launch_dialog
+from desktop.late_driver import LateDriver
 from desktop.local_model import BuiltinModel, available
 from desktop.network import Network
 from desktop.orders.operations import Operations
@@ -46,10 +49,12 @@ from desktop.profile_store import open_profile_store
 from desktop.settings import Settings
 from desktop.window import Window
 from runtime_host.connectors.base import Connector, ConnectorRegistry
+from runtime_host.drivers.base import AgentDriver
 from runtime_host.drivers.native.driver import NativeDriver
 from runtime_host.errors import AgentRuntimeError, StorageDamagedError
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels, read_models_toml
 from runtime_host.models.facts import ModelFacts, facts_for
+from runtime_host.models.reasoning import Harness, ReasoningMap
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.storage.salvage import set_aside
 from ui.wire import dto
@@ -168,12 +173,15 @@ class Host:
         stack.callback(logs.stop, handler)
         self.declared = _declared_models(paths)
         self._native = NativeDriver(self.registry, declared=self.declared)
+        self.programs = HarnessPrograms(hidden=(str(paths.data),))
+        self.harnesses = Harnesses(self.settings)
+        self.harnesses.load()
         self.stores = AgentStores(paths, self.settings.profile_uuid)
         stack.push_async_callback(self.stores.aclose)
         self._tell_set_aside()
         self.runtime = AgentRuntime(
             LocalBackend(
-                drivers=[self._native],
+                drivers=[self._native, *self._local_drivers()],
                 connectors=self.registry,
                 storage=self.stores.open,
                 private_roots=(paths.data,),
@@ -186,7 +194,9 @@ class Host:
         self.agents = Agents(profile)
         await self.agents.load()
         await self.stores.sweep([agent.agent_id for agent in self.agents])
-        self.conversations = Conversations(profile, self.stores, self.runtime, self.choices, self.agents)
+        self.conversations = Conversations(
+            profile, self.stores, self.runtime, self.choices, self.agents, prepare=self.harnesses.prepare
+        )
         self.conversations.on_rest = self.end_when_idle_soon
         stack.push_async_callback(self.conversations.aclose)
         self.appearance = Appearance(self.settings)
@@ -221,11 +231,43 @@ class Host:
 
     def choices(self) -> ChoiceBook:
         """What messages can go to now; made anew when a connector came or went."""
-        made_of = (tuple(self.connectors), self.declared, self.settings.default_choice)
+        made_of = (tuple(self.connectors), self.declared, self.settings.default_choice, self.harnesses.ready())
         if self._book is None or self._book[0] != made_of:
-            connectors, declared, default = made_of
-            self._book = made_of, ChoiceBook(connectors, available(), declared=declared, default=default)
+            connectors, declared, default, ready = made_of
+            harnesses = {driver: _efforts_of(driver, declared) for driver in ready}
+            book = ChoiceBook(connectors, available(), declared=declared, default=default, harnesses=harnesses)
+            self._book = made_of, book
         return self._book[1]
+
+    def _local_drivers(self) -> list[AgentDriver]:
+        """The harnesses that are programs of their own; the code of each is loaded when it is first used."""
+        homes = ProfileHomes(self.paths)
+
+        def codex() -> Callable[[], AgentDriver]:
+            from runtime_host.drivers.codex.driver import CodexDriver
+
+            return lambda: CodexDriver(
+                self.registry,
+                self.programs,
+                homes,
+                cli=functools.partial(self.harnesses.program, CODEX.driver),
+                declared=self.declared,
+                hidden=(str(self.paths.data),),
+            )
+
+        def claude() -> Callable[[], AgentDriver]:
+            from runtime_host.drivers.claude_sdk.driver import ClaudeDriver
+
+            return lambda: ClaudeDriver(
+                self.registry,
+                self.programs,
+                homes,
+                cli=functools.partial(self.harnesses.program, CLAUDE.driver),
+                declared=self.declared,
+            )
+
+        self._late = [LateDriver(CODEX.driver, codex), LateDriver(CLAUDE.driver, claude)]
+        return list(self._late)
 
     def default_choice(self) -> Choice | None:
         """What a new conversation goes to unless it is said otherwise."""
@@ -300,6 +342,8 @@ class Host:
         """Go by what `models.toml` says now."""
         self.declared = _declared_models(self.paths)
         self._native.declare(self.declared)
+        for late in self._late:
+            late.declare(self.declared)
         self.connectors.on_change()
 
     def facts(self, connector: Connector, model: str) -> ModelFacts:
@@ -341,6 +385,17 @@ class Host:
         """Look again once the change that is being told has been taken in."""
         if self.window is None or not self.window.is_open:
             asyncio.get_running_loop().call_soon(self.end_when_idle)
+
+
+def _efforts_of(driver: str, declared: DeclaredModels) -> EffortsOf:
+    """The efforts that models take in a harness that is a program of its own."""
+    harness: Harness = "openai.codex.sdk" if driver == CODEX.driver else "anthropic.agent.sdk"
+    try:
+        return ReasoningMap(harness, declared=declared.reasoning[harness], not_reasoning=declared.not_reasoning).efforts
+    except AgentRuntimeError as fault:
+        # Whoever wants to use them is told by the harness itself.
+        log.warning("efforts that are declared are not offered: %s", fault.message)
+        return ReasoningMap(harness).efforts
 
 
 def _declared_models(paths: ProfilePaths) -> DeclaredModels:

@@ -654,7 +654,7 @@ class RendererChannel:
             case dto.Choices():
                 for choice in message.choices if message.chosen is None else (*message.choices, message.chosen):
                     self._show(choice.id, choice.connector_id)
-            case dto.Connectors() | dto.Found() | dto.Agents() | dto.Profiles():
+            case dto.Connectors() | dto.Found() | dto.Harnesses() | dto.Agents() | dto.Profiles():
                 self.authority.show(*(row.id for row in message.rows))
             case dto.Progress():
                 self.authority.show(message.id)

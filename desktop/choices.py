@@ -7,8 +7,9 @@ thousands of models cost a search, not a list.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from runtime_host.connectors.base import BUILTIN_CONNECTOR, Connector
@@ -19,8 +20,60 @@ from runtime_host.models.facts import SAYINGS, Declared, ModelFacts, facts_for
 MOST_WORDS = 8
 Badge = Literal["", "assumed", "declared"]
 
+FolderUse = Literal["never", "optional", "required"]
+EffortsOf = Callable[[str, Sequence[str] | None], tuple[str, ...]]
+"""The efforts that a model takes in a harness, given what its server says of that."""
+
 NATIVE = "native.agent"
-HARNESS_NAMES = {NATIVE: "Remuda"}
+CODEX = "openai.codex.sdk"
+CLAUDE = "anthropic.agent.sdk"
+
+
+class HarnessWords(NamedTuple):
+    """What there is to say of a harness whatever its model.
+
+    Attributes:
+        vendor: whose API its model has to speak; empty for any.
+        folder: whether it works in a folder of this computer.
+        touches: what it may touch, in a few words.
+        means: the same in full.
+    """
+
+    name: str
+    vendor: str
+    folder: FolderUse
+    touches: str
+    means: str
+
+
+HARNESSES: Final[Mapping[str, HarnessWords]] = MappingProxyType(
+    {
+        NATIVE: HarnessWords(
+            "Remuda",
+            "",
+            "never",
+            "nothing",
+            "It chats, and uses the tools that its agent has. It touches no files and runs no commands.",
+        ),
+        CODEX: HarnessWords(
+            "Codex",
+            "openai",
+            "required",
+            "one folder that you choose",
+            "It works in one folder that you choose: it reads it and runs commands there that have no network, and "
+            "changes files only where you let it.",
+        ),
+        CLAUDE: HarnessWords(
+            "Claude",
+            "anthropic",
+            "optional",
+            "nothing, or one folder that you choose",
+            "Without a folder it chats and touches nothing. In a folder that you choose it reads, and where you let it "
+            "it changes files and runs commands that have no network.",
+        ),
+    }
+)
+HARNESS_NAMES = {driver: words.name for driver, words in HARNESSES.items()}
 
 
 def choice_id_of(driver: str, connector: str, model: str) -> str:
@@ -60,11 +113,18 @@ class Choice(NamedTuple):
 
     @property
     def runs(self) -> str:
-        return "on this computer" if self.here else "at the provider"
+        if self.here:
+            return "on this computer"
+        return "at the provider" if self.driver == NATIVE else "here, its model at the provider"
 
     @property
     def touches(self) -> str:
-        return "nothing"
+        return HARNESSES[self.driver].touches if self.driver in HARNESSES else ""
+
+    @property
+    def folder(self) -> FolderUse:
+        """Whether a folder of this computer can or must be chosen for it."""
+        return HARNESSES[self.driver].folder if self.driver in HARNESSES else "never"
 
     @property
     def bills(self) -> str:
@@ -110,10 +170,16 @@ class Choice(NamedTuple):
         """Model and connector, for lists of both."""
         return "Tiny model on this computer" if self.vendor == "builtin" else f"{self.model} at {self.connector}"
 
-    def sentence(self, effort: str = "") -> str:
-        """The header's quiet line: harness, model, effort, what it may touch."""
+    def sentence(self, effort: str = "", access: str | None = None) -> str:
+        """The quiet line about it: harness, model, effort, what it may touch.
+
+        Args:
+            effort: how hard the model is to think.
+            access: what a conversation may touch, where that is known; else what the harness can.
+        """
         model = "tiny model on this computer" if self.vendor == "builtin" else f"{self.model} at {self.connector}"
-        return " · ".join(part for part in (self.harness_name, model, effort, "touches nothing") if part)
+        touches = f"touches {self.touches}" if access is None and self.touches else access
+        return " · ".join(part for part in (self.harness_name, model, effort, touches) if part)
 
     def execution(self, effort: str = "") -> ExecutionBinding:
         """The binding a session is opened with."""
@@ -180,15 +246,25 @@ class _Said(NamedTuple):
 
 
 class _Shelf:
-    """The models of one connector; a choice is made when it is asked for, what is searched at the first search."""
+    """What a harness has of one connector's models; a choice is made when asked for, what is searched at a search."""
 
-    def __init__(self, connector: Connector, declared: Declared | None, unavailable_because: str = "") -> None:
+    def __init__(
+        self,
+        connector: Connector,
+        declared: Declared | None,
+        unavailable_because: str = "",
+        *,
+        driver: str = NATIVE,
+        efforts_of: EffortsOf | None = None,
+    ) -> None:
         self.connector = connector
+        self.driver = driver
         first = (connector.default_model,) if connector.default_model in connector.models else ()
         self.models = tuple(dict.fromkeys((*first, *connector.models)))
         self._known = frozenset(self.models)
         self._declared = declared
         self._unavailable_because = unavailable_because
+        self._efforts_of = efforts_of
         self._said = {facts.model: facts for facts in connector.facts}
         self._choices: dict[str, Choice] = {}
         self._words: list[str] | None = None
@@ -196,16 +272,19 @@ class _Shelf:
     def choice(self, model: str) -> Choice:
         made = self._choices.get(model)
         if made is None:
-            said = self._said.get(model)
-            served = _Said(self.connector.vendor, self.connector.base_url, (said,) if said is not None else ())
-            made = native_choice(self.connector, model, facts_for(served, model, self._declared))
-            if self.connector.vendor == "builtin":
-                made = made._replace(
-                    here=True,
-                    available=not self._unavailable_because,
-                    unavailable_because=self._unavailable_because,
-                )
-            self._choices[model] = made
+            made = self._choices[model] = self._made(model)
+        return made
+
+    def _made(self, model: str) -> Choice:
+        said = self._said.get(model)
+        served = _Said(self.connector.vendor, self.connector.base_url, (said,) if said is not None else ())
+        made = native_choice(self.connector, model, facts_for(served, model, self._declared))
+        if self._efforts_of is not None:
+            told = said.efforts if said is not None else None
+            return made._replace(driver=self.driver, efforts=self._efforts_of(model, told))
+        if self.connector.vendor == "builtin":
+            missing = self._unavailable_because
+            made = made._replace(here=True, available=not missing, unavailable_because=missing)
         return made
 
     def has(self, model: str) -> bool:
@@ -214,7 +293,8 @@ class _Shelf:
     def matches(self, words: list[str]) -> list[str]:
         """The models in which every one of the case-folded `words` is found."""
         if self._words is None:
-            around = f"\n{self.connector.name}\n{self.connector.vendor}"
+            harness = HARNESS_NAMES.get(self.driver, self.driver) if self.driver != NATIVE else ""
+            around = f"\n{self.connector.name}\n{self.connector.vendor}\n{harness}"
             self._words = [f"{model}\n{self._called(model)}{around}".casefold() for model in self.models]
         return [
             model for model, said in zip(self.models, self._words, strict=True) if all(word in said for word in words)
@@ -235,6 +315,7 @@ class ChoiceBook:
         *,
         declared: Declared | None = None,
         default: dict[str, Any] | None = None,
+        harnesses: Mapping[str, EffortsOf] = MappingProxyType({}),
     ) -> None:
         """Make no list yet.
 
@@ -243,45 +324,60 @@ class ChoiceBook:
             builtin_missing: why the built-in model cannot be used; None when it can.
             declared: what the person says of models.
             default: the record of what new conversations start with, if the person chose it.
+            harnesses: those besides Remuda's own that can be used here, with the efforts that models take in them.
         """
-        shelves = [_Shelf(connector, declared) for connector in connectors]
+        shelves: list[_Shelf] = []
+        for connector in connectors:
+            shelves.append(_Shelf(connector, declared))
+            shelves += [
+                _Shelf(connector, declared, driver=driver, efforts_of=efforts_of)
+                for driver, efforts_of in harnesses.items()
+                if driver in HARNESSES and HARNESSES[driver].vendor == connector.vendor
+            ]
         shelves.append(_Shelf(BUILTIN_CONNECTOR, declared, builtin_missing or ""))
-        self._shelves = {shelf.connector.name: shelf for shelf in shelves}
+        self._shelves = {(shelf.driver, shelf.connector.name): shelf for shelf in shelves}
         self._default = default
-        self._ids: dict[str, tuple[str, str]] | None = None
+        self._ids: dict[str, tuple[_Shelf, str]] | None = None
 
     def __iter__(self) -> Iterator[Choice]:
         return self.of()
 
     def of(self, driver: str | None = None, connector: str | None = None, model: str | None = None) -> Iterator[Choice]:
-        """Those that have what is named, one by one: only what is taken costs anything."""
-        if driver is not None and driver != NATIVE:
-            return
-        for name, shelf in self._shelves.items():
-            if connector is not None and name != connector:
+        """Those that have what is named, one by one: only what is taken costs anything.
+
+        Of a harness that is not named those of Remuda itself come first.
+        """
+        shelves = sorted(self._shelves.values(), key=lambda shelf: shelf.driver != NATIVE)
+        for shelf in shelves:
+            if (driver not in (None, shelf.driver)) or connector not in (None, shelf.connector.name):
                 continue
             for known in shelf.models if model is None else (model,) if shelf.has(model) else ():
                 yield shelf.choice(known)
 
-    def models(self) -> dict[str, tuple[str, ...]]:
-        """The models of each connector, by their names."""
-        return {name: shelf.models for name, shelf in self._shelves.items()}
+    def models(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """The models of each harness and connector, by their names."""
+        return {names: shelf.models for names, shelf in self._shelves.items()}
 
     def get(self, choice_id: str) -> Choice | None:
         if self._ids is None:
             self._ids = {
-                choice_id_of(NATIVE, name, model): (name, model)
-                for name, shelf in self._shelves.items()
+                choice_id_of(shelf.driver, shelf.connector.name, model): (shelf, model)
+                for shelf in self._shelves.values()
                 for model in shelf.models
             }
         found = self._ids.get(choice_id)
-        return self._shelves[found[0]].choice(found[1]) if found is not None else None
+        return found[0].choice(found[1]) if found is not None else None
+
+    def unlisted(self, driver: str, connector: str, model: str) -> Choice | None:
+        """A choice of a model that its connector does not list: whether it is there its server knows."""
+        shelf = self._shelves.get((driver, connector))
+        return shelf.choice(model) if shelf is not None else None
 
     def find(self, record: dict[str, Any] | None) -> Choice | None:
         """The choice that a conversation kept, if it is still offered."""
-        if record is None or record.get("driver") != NATIVE:
+        if record is None:
             return None
-        shelf = self._shelves.get(str(record.get("connector")))
+        shelf = self._shelves.get((str(record.get("driver")), str(record.get("connector"))))
         model = str(record.get("model"))
         return shelf.choice(model) if shelf is not None and shelf.has(model) else None
 
@@ -290,7 +386,7 @@ class ChoiceBook:
 
         Of many words only the first `MOST_WORDS` count: what a search costs is not the window's to say.
         """
-        shelves = [shelf for name, shelf in self._shelves.items() if connector is None or name == connector]
+        shelves = [shelf for shelf in self._shelves.values() if connector in (None, shelf.connector.name)]
         words = list(dict.fromkeys(text.casefold().split()))[:MOST_WORDS]
         if not words:
             found = [(shelf, model) for shelf in shelves for model in shelf.models[:most]]
@@ -307,6 +403,6 @@ class ChoiceBook:
         if chosen is not None and chosen.available:
             return chosen
         for shelf in self._shelves.values():
-            if shelf.models and (first := shelf.choice(shelf.models[0])).available:
+            if shelf.driver == NATIVE and shelf.models and (first := shelf.choice(shelf.models[0])).available:
                 return first
         return None

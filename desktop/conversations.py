@@ -13,25 +13,29 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from desktop.agent_stores import AgentStores
 from desktop.agents import AgentRefusedError, Agents, agent_terms, definition
-from desktop.choices import Choice, ChoiceBook
+from desktop.choices import NATIVE, Choice, ChoiceBook
 from desktop.pictures import message_of
 from desktop.profile_store import AgentRecord, ConversationRecord, ProfileStore, ProfileTx
 from desktop.terms import Terms
 from runtime_host.admission import run_images
 from runtime_host.capabilities import AgentInspection
-from runtime_host.definitions import ImagePart, SessionOptions, TrustedContext
+from runtime_host.definitions import Environment, ImagePart, SessionOptions, TrustedContext
 from runtime_host.errors import (
     AgentBusyError,
+    AgentConfigurationChangedError,
+    AgentNativeExecutionError,
     AgentRuntimeError,
     AgentScopeMismatchError,
     AgentSessionRecoveryError,
     StorageError,
 )
+from runtime_host.policy import Policy
 from runtime_host.recovery import look_back
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
@@ -51,6 +55,9 @@ TITLE_SOURCE_CHARS = 4096
 UNTITLED = "New conversation"
 EXPORT_ITEMS = 32
 """Items read at once when all of them are wanted."""
+REST_S = 30.0
+"""How long the session of a harness that is a program stays open when nothing is asked of it: its program costs memory.
+A later message opens it again, where it was."""
 NOTING_S = 2.0
 """How long the end of a stopped run may take to be noted when the host ends."""
 
@@ -63,6 +70,9 @@ STILL_AT_WORK = (
     "Look at what it was to change; meanwhile you can go on in a new conversation."
 )
 """Of an unknown outcome in this life of the host: what can be done."""
+
+STAYS_READABLE = "What was said here stays readable. To go on, begin a new conversation."
+"""Of a conversation that its harness does not take up again: what can be done."""
 
 _ENDED: dict[str, RunState] = {
     "completed": "done",
@@ -124,18 +134,45 @@ class _Live:
         self.run: Run | None = None
         self.stopping = False
         self.busy = asyncio.Lock()
+        self.rest: asyncio.TimerHandle | None = None
+        """Puts the session away when nothing is asked of it for a while."""
 
     @property
     def agent_id(self) -> str:
         return self.session.reference().agent_id
+
+    @property
+    def terms(self) -> Terms:
+        """What the session may touch."""
+        return Terms(self.session.options.policy, self.session.options.environment)
+
+    def stay(self) -> None:
+        """Something is asked of it, or it is going anyway."""
+        if self.rest is not None:
+            self.rest.cancel()
+            self.rest = None
 
 
 class ConversationGoneError(AgentRuntimeError):
     code = "CONVERSATION_GONE"
 
 
+async def _nothing_to_prepare(driver: str) -> None:
+    """A harness without a program of its own is always there."""
+
+
 class Conversations:
-    """All conversations of the profile."""
+    """All conversations of the profile.
+
+    Args:
+        profile: where they are kept.
+        stores: what was said in them.
+        runtime: opens their sessions.
+        choices: what messages can go to now.
+        agents: what they are begun with.
+        prepare: awaited before a harness is used, by its id; refuses one that cannot be.
+        rest_s: how long the session of a harness that is a program stays open when nothing is asked of it.
+    """
 
     def __init__(
         self,
@@ -144,7 +181,14 @@ class Conversations:
         runtime: AgentRuntime,
         choices: Callable[[], ChoiceBook],
         agents: Agents,
+        *,
+        prepare: Callable[[str], Awaitable[None]] = _nothing_to_prepare,
+        rest_s: float = REST_S,
     ) -> None:
+        self._prepare = prepare
+        self._rest_s = rest_s
+        self._terms: dict[str, Terms] = {}
+        self._putting_away: set[asyncio.Task[None]] = set()
         self._profile = profile
         self._stores = stores
         self._runtime = runtime
@@ -236,6 +280,53 @@ class Conversations:
     def busy(self) -> bool:
         """Whether a run goes on, or a message or a deletion is on its way: the host is not to end."""
         return bool(self._works) or bool(self.running())
+
+    async def terms_of(self, conversation_id: str) -> Terms | None:
+        """What the session of a conversation may touch, as it was opened; None when it has none."""
+        live = self._live.get(conversation_id)
+        if live is not None:
+            return live.terms
+        if conversation_id not in self._terms:
+            place = await self._place(conversation_id)
+            if place is None:
+                return None
+            session_id, store = place
+            record = await store.read(lambda tx: tx.session(session_id))
+            if record is None:
+                return None
+            policy = Policy.model_validate(record.options["policy"])
+            self._terms[conversation_id] = Terms(policy, Environment.model_validate(record.options["environment"]))
+        return self._terms[conversation_id]
+
+    async def change_terms(self, conversation_id: str, terms: Terms) -> None:
+        """Open the session of a conversation anew, in which nothing was said yet, on other terms.
+
+        Raises:
+            AgentRuntimeError: something was said, or the terms are refused; it stays as it is.
+        """
+        await self._finish(self._change_terms(conversation_id, terms))
+
+    async def _change_terms(self, conversation_id: str, terms: Terms) -> None:
+        live = await self._open(conversation_id)
+        async with live.busy:
+            record = await self._profile.read(lambda tx: tx.conversation(conversation_id))
+            if record is None or await live.session.count_items() or live.run is not None:
+                raise AgentRuntimeError(
+                    "A conversation keeps the folder it began with. Begin a new one to work in another.",
+                    code="SESSION_BOUND",
+                )
+            live.stay()
+            options = live.session.options.model_copy(update={"policy": terms.policy, "environment": terms.environment})
+            session = await self._runtime.create_agent(live.session.definition).open_session(options)
+            reference = session.reference().model_dump(mode="json")
+            before = live.session.reference()
+            await self._profile.transact(
+                lambda tx: tx.add_conversation_session(conversation_id, session.session_id, reference)
+            )
+            self._live[conversation_id] = fresh = _Live(session)
+            self._rest_soon(conversation_id, fresh)
+            await self._runtime.delete_session(before, context=OWNER)
+        self._changed(conversation_id)
 
     async def ending(self, conversation_id: str) -> Ending | None:
         """How the newest run stands; None when there was none."""
@@ -392,8 +483,9 @@ class Conversations:
         self, choice: Choice, effort: str, terms: Terms | None = None, agent: str | None = None
     ) -> AgentInspection:
         """What a session with this choice would be. Opens nothing and sends nothing."""
+        await self._prepare(choice.driver)
         record = self._agent(agent)
-        options = _options(choice, effort, terms or agent_terms(record))
+        options = _options(choice, effort, terms or agent_terms(record, choice=choice))
         return await self._runtime.create_agent(definition(record)).inspect(options)
 
     def _agent(self, agent_id: str | None) -> AgentRecord:
@@ -493,8 +585,7 @@ class Conversations:
 
     async def _say(self, conversation_id: str, message: "_Message", draft: str | None) -> tuple[str, Run]:
         text, choice, effort = message.text, message.choice, message.effort
-        live = await self._open(conversation_id)
-        async with live.busy:
+        async with self._at_hand(conversation_id) as live:
             if live.run is not None:
                 known = await live.session.find_request(message.request_id)
                 if known is None:
@@ -573,7 +664,7 @@ class Conversations:
             # Nothing is opened, and no folder made, for an agent that only a reference speaks of.
             raise AgentScopeMismatchError(NOT_YOURS)
         if conversation_id is None:
-            session = await self._runtime.resume_session(reference, context=OWNER)
+            session = await self._taken_up(reference)
             bound = session.options.execution
             first = await session.items(0, 1, TITLE_CHARS * 4)
             conversation_id = await self._keep(
@@ -590,8 +681,9 @@ class Conversations:
     async def _begin(
         self, title: str, choice: Choice, effort: str, terms: Terms | None, agent: str | None, state: str
     ) -> str:
+        await self._prepare(choice.driver)
         record = self._agent(agent)
-        options = _options(choice, effort, terms or agent_terms(record))
+        options = _options(choice, effort, terms or agent_terms(record, choice=choice))
         # The session keeps this definition: what is edited later holds for the sessions after it.
         session = await self._runtime.create_agent(definition(record)).open_session(options)
         return await self._keep(session, title, choice.record(effort), state)
@@ -622,7 +714,8 @@ class Conversations:
 
         await self._profile.transact(begin)
         self._hinted.add(agent_id)
-        self._live[conversation_id] = _Live(session)
+        self._live[conversation_id] = live = _Live(session)
+        self._rest_soon(conversation_id, live)
         return conversation_id
 
     async def _hint_open(self, agent_id: str) -> None:
@@ -640,9 +733,60 @@ class Conversations:
                 if not sessions:
                     raise ConversationGoneError("This conversation is not there any more.")
                 reference = SessionReference.model_validate(sessions[-1].reference)
-                session = await self._runtime.resume_session(reference, context=OWNER)
-                live = self._live[conversation_id] = _Live(session)
+                live = self._live[conversation_id] = _Live(await self._taken_up(reference))
+                self._rest_soon(conversation_id, live)
             return live
+
+    async def _taken_up(self, reference: SessionReference) -> Session:
+        """Open a session again; where its harness cannot, it is said what remains."""
+        await self._prepare(reference.driver_id)
+        try:
+            return await self._runtime.resume_session(reference, context=OWNER)
+        except (AgentConfigurationChangedError, AgentNativeExecutionError, AgentSessionRecoveryError) as fault:
+            if reference.driver_id == NATIVE:
+                raise
+            raise AgentRuntimeError(
+                f"{fault.message} {STAYS_READABLE}", code=fault.error_code, details=fault.details
+            ) from fault
+
+    @asynccontextmanager
+    async def _at_hand(self, conversation_id: str) -> AsyncIterator[_Live]:
+        """The open session of a conversation, which nobody else asks anything of or puts away meanwhile."""
+        while True:
+            live = await self._open(conversation_id)
+            async with live.busy:
+                if self._live.get(conversation_id) is not live:
+                    continue
+                live.stay()
+                try:
+                    yield live
+                finally:
+                    self._rest_soon(conversation_id, live)
+                return
+
+    def _rest_soon(self, conversation_id: str, live: _Live) -> None:
+        """Put the session of a program away after a while, unless something is asked of it before."""
+        live.stay()
+        if live.run is None and live.session.reference().driver_id != NATIVE:
+            live.rest = asyncio.get_running_loop().call_later(self._rest_s, self._put_away, conversation_id, live)
+
+    def _put_away(self, conversation_id: str, live: _Live) -> None:
+        live.rest = None
+        task = asyncio.get_running_loop().create_task(self._rest(conversation_id, live))
+        self._putting_away.add(task)
+        task.add_done_callback(self._putting_away.discard)
+
+    async def _rest(self, conversation_id: str, live: _Live) -> None:
+        async with live.busy:
+            if self._live.get(conversation_id) is not live or live.run is not None:
+                return
+            try:
+                await live.session.detach()
+            except AgentRuntimeError as fault:
+                log.info("a session that rests could not be put away: %s", fault.error_code)
+                return
+            self._live.pop(conversation_id, None)
+        self._changed(conversation_id)
 
     async def rebind(self, conversation_id: str, choice: Choice, effort: str) -> None:
         """Let the next message of a conversation go to another model of the same connector.
@@ -704,6 +848,7 @@ class Conversations:
         if live is None:
             return
         await live.session.detach()
+        live.stay()
         self._live.pop(conversation_id, None)
         self._changed(conversation_id)
 
@@ -725,7 +870,9 @@ class Conversations:
                 await self._runtime.delete_session(reference, context=OWNER)
             except AgentScopeMismatchError:
                 log.info("a conversation is deleted that outlived its session")
-            self._live.pop(conversation_id, None)
+            if (gone := self._live.pop(conversation_id, None)) is not None:
+                gone.stay()
+        self._terms.pop(conversation_id, None)
         await self._profile.transact(lambda tx: tx.delete_conversation(conversation_id))
         self._endings.pop(conversation_id, None)
         self._opening.pop(conversation_id, None)
@@ -755,6 +902,7 @@ class Conversations:
         self._hinted.discard(agent_id)
         for name in names:
             self._endings.pop(name, None)
+            self._terms.pop(name, None)
             self._opening.pop(name, None)
             self._changed(name)
         return names
@@ -777,6 +925,7 @@ class Conversations:
             except AgentSessionRecoveryError:
                 log.warning("a run was deleted whose end was not confirmed")
         # Until the one commit that decides, all can still be as it was; after it the agent's folder goes as a whole.
+        live.stay()
         await live.session.destroy(forget=False)
         self._live.pop(conversation_id, None)
 
@@ -798,6 +947,8 @@ class Conversations:
         if live.run is run:
             live.run = None
             live.stopping = False
+        if self._live.get(conversation_id) is live:
+            self._rest_soon(conversation_id, live)
         self._endings[conversation_id] = ending
         await self._record_state(conversation_id, ending.state)
         self._changed(conversation_id)
@@ -889,6 +1040,9 @@ class Conversations:
     async def aclose(self) -> None:
         """Finish what was begun, stop what runs and note how it ended."""
         await asyncio.gather(*self._works, return_exceptions=True)
+        for live in self._live.values():
+            live.stay()
+        await asyncio.gather(*self._putting_away, return_exceptions=True)
         leaving = [live.session.destroy(forget=False) for live in list(self._live.values())]
         await asyncio.gather(*leaving, return_exceptions=True)
         if self._followers:

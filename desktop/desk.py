@@ -8,12 +8,13 @@ more in the trusted dialog. Invariant: every answer has been through `sanitize`.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from desktop import doctor, sanitize
+from desktop.agents import agent_terms
 from desktop.authority import ChannelAuthority
 from desktop.build import BUILD
-from desktop.choices import Choice, gone, missing
+from desktop.choices import NATIVE, Choice, gone, missing
 from desktop.conversations import STILL_AT_WORK, Ending, Row
 from desktop.desk_setup import SetupDesk, agent_id, not_done
 from desktop.dialogs import DeleteConfirmation
@@ -21,6 +22,9 @@ from desktop.isolation import drawing_uid, seal_host
 from desktop.isolation.decoys import decoys
 from desktop.orders.answers import unresolved_in_words
 from desktop.profile_store import AgentRecord
+from desktop.questions import folder as folder_entry
+from desktop.questions.folder import Folder
+from desktop.terms import Terms, access_words
 from runtime_host.errors import AgentRuntimeError, AgentUnresolvedEffectError
 from runtime_host.run import Run
 from ui.wire import dto
@@ -35,6 +39,9 @@ log = logging.getLogger("remuda.desk")
 ENTER_SENDS = "Enter sends · Shift+Enter starts a new line"
 ENTER_WAITS = "A reply is coming · stop it to send something else"
 ENTER_NOWHERE = "Choose a model first"
+ENTER_NO_FOLDER = "Choose a folder first"
+
+FolderUse = Literal["never", "optional", "required", "fixed"]
 
 PROBES_S = 60.0
 """How long a renderer may take over a self-test."""
@@ -49,6 +56,8 @@ class WindowDesk:
         self._host = host
         self.window: Window | None = None
         self._new_choice: tuple[str, str] | None = None
+        self._new_folder: Folder | Literal["none"] | None = None
+        """Where the next new conversation works: as the person said, or None for as its agent says."""
         self._new_agent: str | None = None
         """The agent of the next new conversation, where it is not the current one."""
         self._last_selected: str | None = None
@@ -57,10 +66,12 @@ class WindowDesk:
         host.conversations.on_change(self._conversation_changed)
         host.connectors.on_change = self._connectors_changed
         host.agents.on_change = self._agents_changed
+        host.harnesses.on_change = self._harnesses_changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._chosen: Choice | None = None
         """What the selected binding goes to, as it was shown last."""
         self.setup = SetupDesk(host, self._channel_of)
+        self.setup.proposals |= {"choose-folder": self._choose_folder, "clear-folder": self._clear_folder}
         self._commands: dict[type, Callable[[Any, str, ChannelAuthority], Awaitable[dto.Outcome]]] = {
             dto.Send: self._send,
             dto.AskAgain: self._ask_again,
@@ -106,6 +117,13 @@ class WindowDesk:
         if channel is not None:
             channel.page_changed("agents")
             channel.changed("selected")
+
+    def _harnesses_changed(self) -> None:
+        channel = self.window.channel if self.window else None
+        if channel is not None:
+            for what in ("choices", "selected"):
+                channel.changed(what)
+            channel.page_changed("harnesses")
 
     # ---------------------------------------------------------------- greeting
 
@@ -185,15 +203,16 @@ class WindowDesk:
             self._chosen = choice
             if (channel := self._channel_of(authority)) is not None:
                 channel.changed("choices")
+        folder = await self._folder(conversation_id, choice, agent, begun=total > 0)
         first, *rest = await _cleaned_pieces(await conversations.draft(conversation_id))
         selected = dto.Selected(
             revision=revision,
             conversation=conversation_id,
             title=sanitize.line(row.record.title) if row else "",
-            sentence=sanitize.line(_header(choice, effort, row)),
+            sentence=sanitize.line(_header(choice, effort, row, folder)),
             choice=choice.choice_id if choice else None,
             effort=effort,
-            enter=_enter(ending, choice),
+            enter=ENTER_NO_FOLDER if folder.missing else _enter(ending, choice),
             total=total,
             draft=first,
             draft_pieces=len(rest),
@@ -201,8 +220,39 @@ class WindowDesk:
             agent=agent_id(agent) if agent else None,
             agent_name=sanitize.line(agent.name) if agent else "",
             images=choice.images if choice else True,
+            folder=sanitize.sentence(folder.path),
+            access=sanitize.line(folder.access),
+            folder_use=folder.use,
         )
         return [selected, *(dto.DraftPiece(revision=revision, text=piece) for piece in rest)]
+
+    async def _folder(
+        self, conversation_id: str | None, choice: Choice | None, agent: AgentRecord | None, *, begun: bool
+    ) -> "_FolderView":
+        """Where the selected binding works and what it may do there; whether that can still be chosen."""
+        if conversation_id is None:
+            terms = self._terms_for_new(choice, agent) if choice is not None and agent is not None else None
+        else:
+            terms = await self._terms_of(conversation_id)
+        use: FolderUse = choice.folder if choice is not None else "never"
+        path = terms.environment.path if terms is not None else None
+        if begun and (path or use != "never"):
+            use = "fixed"
+        access = access_words(terms.policy) if terms is not None and path else ""
+        return _FolderView(path or "", access, use, use == "required" and not path)
+
+    async def _terms_of(self, conversation_id: str) -> Terms | None:
+        try:
+            return await self._host.conversations.terms_of(conversation_id)
+        except AgentRuntimeError:
+            # Its file cannot be read, which is said at the run.
+            return None
+
+    def _terms_for_new(self, choice: Choice, agent: AgentRecord) -> Terms:
+        """What the next new conversation may touch."""
+        if choice.folder == "never" or self._new_folder is None:
+            return agent_terms(agent, choice=choice)
+        return Terms() if self._new_folder == "none" else self._new_folder.terms(choice.driver)
 
     async def _standing(self, conversation_id: str) -> tuple[Ending | None, int]:
         """How the newest run stands and how many items there are; why that cannot be read, where it cannot."""
@@ -284,6 +334,7 @@ class WindowDesk:
         if agent is not None and record is None:
             return False
         self._new_choice = None
+        self._new_folder = None
         self._new_agent = record.agent_id if record is not None else None
         return True
 
@@ -359,13 +410,18 @@ class WindowDesk:
     async def _send(self, command: dto.Send, text: str, authority: ChannelAuthority) -> dto.Outcome:
         conversation_id = authority.binding.conversation_id
         choice, effort = await self._current_choice(conversation_id)
+        agent = self._agent_for_new() if conversation_id is None else None
+        terms = self._terms_for_new(choice, agent) if agent is not None and choice.folder != "never" else None
+        if terms is not None and choice.folder == "required" and terms.environment.path is None:
+            raise AgentRuntimeError(f"{choice.harness_name} works in a folder. Choose one first.", code="FOLDER_NEEDED")
         name, run = await self._host.conversations.send(
             conversation_id,
             text,
             request_id=command.request_id,
             choice=choice,
             effort=effort,
-            agent=self._agent_for_new().agent_id if conversation_id is None else None,
+            terms=terms,
+            agent=agent.agent_id if agent is not None else None,
             composed=True,
         )
         if name != conversation_id:
@@ -398,6 +454,55 @@ class WindowDesk:
             await self._host.conversations.rebind(conversation_id, choice, command.effort)
         authority.moved()
         return dto.Outcome(request=command.request, status="done")
+
+    # ------------------------------------------------------------------ the folder
+
+    async def _choose_folder(self, command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+        """Ask for the folder of the conversation that is the target, or of the next new one."""
+        name = command.target
+        choice, before = await self._folder_now(name)
+        if choice is None or choice.folder == "never":
+            raise AgentRuntimeError("What is chosen works in no folder.", code="FOLDER_NOT_USED")
+        chosen = await folder_entry.choose(self._host, choice, before)
+        return False if chosen is None else await self._use_folder(name, chosen, authority)
+
+    async def _clear_folder(self, command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+        """Work in no folder: nothing is asked, less is touched."""
+        return await self._use_folder(command.target, None, authority)
+
+    async def _folder_now(self, name: str | None) -> tuple[Choice | None, Folder | None]:
+        if name is None:
+            choice, _ = await self._choice_for_new()
+            terms = self._terms_for_new(choice, self._agent_for_new()) if choice is not None else None
+        else:
+            row = await self._host.conversations.row(name)
+            if row is None:
+                raise AgentRuntimeError("This conversation is not there any more.", code="CONVERSATION_GONE")
+            if (await self._host.conversations.items(name, 0, 1, 1))[0]:
+                raise AgentRuntimeError(
+                    "A conversation keeps the folder it began with. Begin a new one to work in another.",
+                    code="SESSION_BOUND",
+                )
+            choice, _ = self._host.conversations.choice_of(row.record)
+            terms = await self._host.conversations.terms_of(name)
+        path = terms.environment.path if terms is not None else None
+        if terms is None or path is None:
+            return choice, None
+        return choice, Folder(path, "work" if terms.policy.filesystem == "workspace-write" else "read")
+
+    async def _use_folder(self, name: str | None, folder: Folder | None, authority: ChannelAuthority) -> bool:
+        choice, _ = await self._folder_now(name)
+        if choice is None:
+            raise AgentRuntimeError("Choose a model first.", code="CHOICE_GONE")
+        if name is None:
+            self._new_folder = folder or "none"
+        else:
+            await self._host.conversations.change_terms(name, folder.terms(choice.driver) if folder else Terms())
+        if authority.binding.conversation_id == name:
+            authority.moved()
+            if (channel := self._channel_of(authority)) is not None:
+                channel.changed("selected")
+        return True
 
     async def _delete(self, command: dto.Delete, text: str, authority: ChannelAuthority) -> dto.Outcome:
         name = _conversation(authority)
@@ -501,9 +606,22 @@ def _run_view(ending: Ending | None, *, blocked: bool = False) -> dto.RunView | 
     )
 
 
-def _header(choice: Choice | None, effort: str, row: Row | None) -> str:
+class _FolderView(NamedTuple):
+    """Where a binding works, in words; `missing`: it has to, and none is chosen."""
+
+    path: str
+    access: str
+    use: FolderUse
+    missing: bool
+
+
+def _header(choice: Choice | None, effort: str, row: Row | None, folder: _FolderView) -> str:
     if choice is not None:
-        return choice.sentence(effort)
+        if choice.driver == NATIVE:
+            return choice.sentence(effort)
+        if folder.missing:
+            return choice.sentence(effort, "no folder chosen yet")
+        return choice.sentence(effort, folder.access or "touches nothing")
     return gone(row.record.choice) if row is not None and row.record.choice else "Choose a model"
 
 

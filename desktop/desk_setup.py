@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from desktop import agent_setup, profiles, sanitize, stored
+from desktop import agent_setup, harness_views, profiles, sanitize, stored
 from desktop.agents import preset_title, tool_words
 from desktop.authority import ChannelAuthority
 from desktop.channel import NOT_DONE
@@ -29,6 +29,7 @@ from desktop.profile_store import AgentRecord
 from desktop.questions import agent as agent_entry
 from desktop.questions import network as network_entry
 from desktop.questions import profile as profile_entry
+from desktop.questions import program as program_entry
 from desktop.questions.connector import edit, enter_connector, remove, rotate
 from desktop.questions.model import declare_model
 from desktop.sizes import size_words
@@ -83,7 +84,7 @@ class SetupDesk:
             dto.SetDefault: self._set_default,
             dto.Cancel: self._cancel,
         }
-        self._proposals: dict[str, Callable[[dto.Propose, ChannelAuthority], Awaitable[bool | None]]] = {
+        self.proposals: dict[str, Callable[[dto.Propose, ChannelAuthority], Awaitable[bool | None]]] = {
             "add-connector": self._add_connector,
             "change-key": self._on_connector(rotate),
             "edit-connector": self._on_connector(edit),
@@ -100,9 +101,12 @@ class SetupDesk:
             "open-profile": self._on_profile(profile_entry.open_profile),
             "export-all": self._export_all,
             "remove-all": self._remove_all,
+            "pick-program": self._on_harness(program_entry.pick),
+            "forget-program": self._on_harness(_forget_program),
         }
         self._pages: dict[dto.Page, Callable[[ChannelAuthority], Awaitable[list[dto.Message]]]] = {
             "connections": self._connections,
+            "harnesses": self._harnesses,
             "agents": self._agents,
             "profiles": self._profiles,
             "stored": self._stored,
@@ -155,6 +159,34 @@ class SetupDesk:
                 state=state.state, sentence=sanitize.sentence(state.sentence), way=sanitize.sentence(state.way)
             )
         ]
+
+    async def _harnesses(self, authority: ChannelAuthority) -> list[dto.Message]:
+        host = self._host
+        # What is known already is shown while programs are asked for their version.
+        look = asyncio.ensure_future(host.harnesses.look())
+        await asyncio.sleep(0)
+        try:
+            self._tell(authority, dto.Harnesses(rows=await harness_views.rows(host)))
+        finally:
+            await look
+        return [dto.Harnesses(rows=await harness_views.rows(host))]
+
+    def _on_harness(
+        self, do: "Callable[[Host, str], Awaitable[bool]]"
+    ) -> Callable[[dto.Propose, ChannelAuthority], Awaitable[bool | None]]:
+        """A proposal about the harness that is its target."""
+
+        async def proposed(command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+            kinds = self._host.harnesses.kinds
+            driver = next((name for name in kinds if harness_views.harness_id(name) == command.target), None)
+            if driver is None:
+                return None
+            try:
+                return await do(self._host, driver)
+            finally:
+                self._page_changed(authority, "harnesses")
+
+        return proposed
 
     async def _agents(self, authority: ChannelAuthority) -> list[dto.Message]:
         host = self._host
@@ -210,7 +242,7 @@ class SetupDesk:
     # ------------------------------------------------------------------ proposals
 
     async def _propose(self, command: dto.Propose, text: str, authority: ChannelAuthority) -> dto.Outcome:
-        do = self._proposals.get(command.action)
+        do = self.proposals.get(command.action)
         if do is None:
             raise AgentRuntimeError("Remuda cannot do this yet.", code="COMMAND_UNKNOWN")
         done = await do(command, authority)
@@ -391,7 +423,7 @@ class SetupDesk:
         visit.looking = True
         self._tell(authority, self._found_message(visit))
         try:
-            found = await look()
+            found, _ = await asyncio.gather(look(), self._host.harnesses.look(again=True))
             visit.found = {sanitize.wire_id("found:" + one.found_id): one for one in found}
             visit.looked = True
         finally:
@@ -508,6 +540,11 @@ def fitting(rows: Iterable[R]) -> tuple[R, ...]:
     return tuple(found)
 
 
+async def _forget_program(host: "Host", driver: str) -> bool:
+    await host.harnesses.forget_pick(driver)
+    return True
+
+
 def connector_id(name: str) -> str:
     """The wire's name of a connector."""
     return sanitize.wire_id("connector:" + name)
@@ -542,6 +579,7 @@ def choice_row(choice: Choice, default: Choice | None) -> dto.Choice:
         badge=choice.badge,
         images=choice.images,
         default=default is not None and choice.choice_id == default.choice_id,
+        folder=choice.folder,
         connector_id=None if builtin else connector_id(choice.connector),
     )
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from desktop.profile_store import ProfileStore
 from ui.wire.dto import Theme
 
-_Name = Literal["theme", "picture_word", "profile_uuid", "welcomed", "default_choice", "network"]
+_Name = Literal["theme", "picture_word", "profile_uuid", "welcomed", "default_choice", "network", "programs"]
 _NAMES: tuple[_Name, ...] = get_args(_Name)
 
 
@@ -27,6 +27,8 @@ class Settings:
         """The record of what new conversations start with; None as long as the person chose nothing."""
         self.network: dict[str, Any] = {}
         """The way out of this computer, as `desktop.network` keeps it."""
+        self.programs: dict[str, Any] = {}
+        """Which programs harnesses are, as `desktop.harness_setup` keeps it."""
 
     async def load(self) -> None:
         """Read all settings; a new profile gets its uuid, which keyring entries and agent files carry."""
@@ -40,6 +42,8 @@ class Settings:
             self.default_choice = values["default_choice"]
         if isinstance(values["network"], dict):
             self.network = values["network"]
+        if isinstance(values["programs"], dict):
+            self.programs = values["programs"]
         if isinstance(values["profile_uuid"], str) and values["profile_uuid"]:
             self.profile_uuid = values["profile_uuid"]
         else:
@@ -67,6 +71,10 @@ class Settings:
     async def set_network(self, record: dict[str, Any]) -> None:
         await self._put("network", record)
         self.network = record
+
+    async def set_programs(self, record: dict[str, Any]) -> None:
+        await self._put("programs", record)
+        self.programs = record
 
     async def _put(self, name: _Name, value: object) -> None:
         await self._store.transact(lambda tx: tx.put_setting(name, value))

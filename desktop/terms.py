@@ -1,13 +1,14 @@
 """The terms a session is opened on, as the command line words them: policy, environment, metadata, answer format.
 
-Pure. Owns the names `chat`, `read`, `work` and what each permits; `none`, `dir:PATH`, `managed`. Must not know
-which harness takes which: that refuses by itself. Invariant: what is not said permits nothing.
+Pure. Owns the names `chat`, `read`, `work`, what each permits and the words for it; `none`, `dir:PATH`, `managed`.
+Which harness takes which it does not know: that refuses by itself. Invariants: what is not said permits nothing, and a
+folder that is named without more is read only; nothing that a harness can do is left out of the words.
 """
 
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from runtime_host.definitions import Environment
 from runtime_host.errors import AgentDriverConfigurationError
@@ -22,6 +23,9 @@ POLICIES: Mapping[str, Policy] = {
 }
 """Touches nothing; reads the workspace; works in it, with commands that have no network."""
 
+READS_BY_COMMANDS: Final = frozenset({"openai.codex.sdk"})
+"""Harnesses that look at files by commands and by nothing else: to read there is to run commands that cannot write."""
+
 
 class Terms(NamedTuple):
     """What a session is opened with besides its model. It stays as it is for the life of the session."""
@@ -30,8 +34,31 @@ class Terms(NamedTuple):
     environment: Environment = Environment()
 
 
-def terms(policy: str | None, environment: str | None) -> Terms | None:
+def policy_of(name: str, driver: str = "") -> Policy:
+    """What a name permits with a harness."""
+    policy = POLICIES[name]
+    if name == "read" and driver in READS_BY_COMMANDS:
+        return policy.model_copy(update={"commands": "sandboxed"})
+    return policy
+
+
+def access_words(policy: Policy) -> str:
+    """What a session may do in its folder; empty where it has none."""
+    if policy.filesystem == "denied":
+        return ""
+    writes, runs = policy.filesystem == "workspace-write", policy.commands == "sandboxed"
+    if writes:
+        return "reads and changes files, runs commands" if runs else "reads and changes files"
+    return "reads only; its commands cannot write" if runs else "reads only"
+
+
+def terms(policy: str | None, environment: str | None, driver: str = "") -> Terms | None:
     """The terms that were asked for; None when none were.
+
+    Args:
+        policy: by its name. Left out, a folder is read only, and without one nothing is touched.
+        environment: none, a folder, or managed.
+        driver: of the harness they are for.
 
     Raises:
         AgentDriverConfigurationError: a word that means nothing.
@@ -42,7 +69,8 @@ def terms(policy: str | None, environment: str | None) -> Terms | None:
         raise AgentDriverConfigurationError(
             f"There is no policy {policy!r}. It is one of: {', '.join(POLICIES)}.", details={"field": "policy"}
         )
-    return Terms(POLICIES[policy or "chat"], _environment(environment or "none"))
+    place = _environment(environment or "none")
+    return Terms(policy_of(policy or ("read" if place.type == "local-directory" else "chat"), driver), place)
 
 
 def _environment(word: str) -> Environment:

@@ -313,7 +313,7 @@ async def test_a_renderer_that_never_reads_costs_nothing_and_then_gets_a_gap(
     """The run ends though nobody reads; memory stays bounded; afterwards the text is whole."""
     server.tokens = 20_000
     small = CHAT.model_copy(update={"limits": Limits(event_buffer_bytes=4_096)})
-    monkeypatch.setattr(conversations, "agent_terms", lambda record: Terms(small))
+    monkeypatch.setattr(conversations, "agent_terms", lambda record, **more: Terms(small))
     puppet = seat.puppet
     await puppet.lock()
     await puppet.wait_for(dto.Selected)

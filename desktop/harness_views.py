@@ -1,0 +1,206 @@
+"""What there is to say of each harness on this computer: how it stands, what it may touch, what it can do.
+
+Owns the rows of the page and of the command line, and the words for capabilities. Must not know how programs are found
+or asked. Invariant: what a harness can do and who holds it to that is in its own words, as it says them when a binding
+of it is inspected; nothing is claimed of one that cannot be asked.
+"""
+
+import os
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from desktop import sanitize
+from desktop.agents import FIRST_AGENT
+from desktop.choices import HARNESSES, Choice
+from desktop.conversations import OWNER
+from desktop.harness_setup import Standing
+from desktop.terms import policy_of
+from runtime_host.capabilities import DriverInspection, Support
+from runtime_host.definitions import AgentDefinition, Environment, SessionOptions
+from runtime_host.errors import AgentRuntimeError
+from runtime_host.tools.base import HOST_TOOLS
+from ui.wire import dto
+
+if TYPE_CHECKING:
+    from desktop.app import Host
+
+_WORDS: Final = {
+    "session.continue": "Goes on in a conversation",
+    "session.restore": "Takes up a conversation after a restart",
+    "run.cancel": "Stops when asked",
+    "run.structured_output": "Answers by a schema",
+    "run.model_override": "Another model for a message",
+    "run.reasoning_override": "Another effort for a message",
+    "run.interaction": "Asks back",
+    "run.approval": "Asks before it acts",
+    "run.user_input": "Takes input while it works",
+    "run.steer": "Takes a correction while it works",
+    "input.image": "Takes pictures",
+    HOST_TOOLS: "Uses Remuda's tools",
+    "event.live": "Shows its work live",
+    "event.message": "Shows what it writes",
+    "event.reasoning": "Shows its reasoning",
+    "event.plan": "Shows its plan",
+    "event.command": "Shows its commands",
+    "event.command_output": "Shows what commands print",
+    "event.file_change": "Shows what it changes",
+    "event.tool": "Shows its tools",
+    "event.tool_progress": "Shows how far a tool is",
+    "isolation.workspace": "Is held in its folder",
+    "isolation.tenant": "Keeps people apart",
+}
+_HELD: Final = {"filesystem": "Files", "commands": "Commands", "sandbox_network": "Their network"}
+MOST_BADGES: Final = 32
+
+
+class Badge(NamedTuple):
+    """One thing that a harness can or cannot do; `note` in its own words."""
+
+    capability: str
+    name: str
+    support: Support
+    note: str
+
+
+class View(NamedTuple):
+    """A harness and how it stands. `held`: who holds it to its terms, in its own words."""
+
+    driver: str
+    name: str
+    standing: Standing
+    touches: str
+    held: str = ""
+    supported: str = ""
+    program: bool = False
+    badges: tuple[Badge, ...] = ()
+
+
+def harness_id(driver: str) -> str:
+    """The wire's name of a harness."""
+    return sanitize.wire_id("harness:" + driver)
+
+
+async def views(host: "Host") -> list[View]:
+    """Each harness there is. Sends nothing and starts nothing."""
+    return [await _view(host, driver) for driver in HARNESSES]
+
+
+async def _view(host: "Host", driver: str) -> View:
+    words, kind = HARNESSES[driver], host.harnesses.kinds.get(driver)
+    standing = host.harnesses.standing(driver) if kind is not None else Standing("ready")
+    view = View(
+        driver,
+        words.name,
+        standing,
+        words.means,
+        supported=kind.supported if kind is not None else "",
+        program=kind is not None,
+    )
+    if standing.state != "ready":
+        return view
+    choice = next(host.choices().of(driver), None)
+    if choice is None:
+        vendor = {"openai": "OpenAI", "anthropic": "Anthropic"}.get(words.vendor, words.vendor)
+        said = f"It is ready. To use it, add a connector of {vendor} with an API key."
+        return view._replace(standing=standing._replace(sentence=said))
+    try:
+        said_by_it = await _inspection(host, choice)
+    except AgentRuntimeError as refused:
+        return view._replace(standing=standing._replace(sentence=refused.message))
+    held = "; ".join(
+        f"{name}: {by}" for field, name in _HELD.items() if (by := said_by_it.enforcement.get(field)) is not None
+    )
+    return view._replace(held=held, badges=_badges(said_by_it))
+
+
+async def _inspection(host: "Host", choice: Choice) -> DriverInspection:
+    """What a harness says of itself, with all that it may be let do."""
+    works = choice.folder != "never"
+    options = SessionOptions(
+        execution=choice.execution(),
+        context=OWNER,
+        policy=policy_of("work" if works else "chat", choice.driver),
+        environment=Environment(type="local-directory", path=os.sep) if works else Environment(),
+    )
+    return await host.runtime.backend.driver(choice.driver).inspect(AgentDefinition(id=FIRST_AGENT), options)
+
+
+def _badges(said: DriverInspection) -> tuple[Badge, ...]:
+    known = [
+        Badge(name, _WORDS[name], said.capabilities[name].support, said.capabilities[name].reason or "")
+        for name in _WORDS
+        if name in said.capabilities
+    ]
+    return tuple(known[:MOST_BADGES])
+
+
+async def rows(host: "Host") -> tuple[dto.HarnessRow, ...]:
+    """The rows of the page."""
+    return tuple(_row(view) for view in await views(host))
+
+
+def _row(view: View) -> dto.HarnessRow:
+    standing = view.standing
+    where = f"{view.touches} {view.held}." if view.held else view.touches
+    return dto.HarnessRow(
+        id=harness_id(view.driver),
+        name=sanitize.line(view.name),
+        state=standing.state,
+        sentence=sanitize.sentence(standing.sentence),
+        touches=sanitize.sentence(where),
+        version=sanitize.line(standing.version),
+        supported=sanitize.line(view.supported),
+        path=sanitize.sentence(standing.path),
+        way=sanitize.sentence(standing.way),
+        program=view.program,
+        picked=standing.picked,
+        badges=tuple(
+            dto.HarnessBadge(name=sanitize.line(one.name), support=one.support, note=sanitize.sentence(one.note))
+            for one in view.badges
+        ),
+    )
+
+
+def answer_row(host: "Host", view: View) -> dict[str, Any]:
+    """A harness as programs read it, with the connectors it can be used with."""
+    standing = view.standing
+    return {
+        "harness": view.driver,
+        "name": view.name,
+        "state": standing.state,
+        "sentence": standing.sentence,
+        "touches": view.touches,
+        "held": view.held,
+        "program": _program(view),
+        "capabilities": {one.capability: {"support": one.support, "reason": one.note} for one in view.badges},
+        "connectors": [_offer(host, driver, name) for driver, name in host.choices().models() if driver == view.driver],
+    }
+
+
+def _program(view: View) -> dict[str, Any] | None:
+    if not view.program:
+        return None
+    standing = view.standing
+    taken: Literal["picked", "brought", "found", ""] = ""
+    if standing.path:
+        taken = "picked" if standing.picked else "brought" if standing.brought else "found"
+    return {
+        "path": standing.path,
+        "version": standing.version,
+        "supported": view.supported,
+        "taken": taken,
+        "way": standing.way,
+    }
+
+
+def _offer(host: "Host", driver: str, connector: str) -> dict[str, Any]:
+    book = host.choices()
+    models = book.models()[driver, connector]
+    choice = next(book.of(driver, connector), None)
+    return {
+        "connector": connector,
+        "models": list(models),
+        "runs": choice.runs if choice is not None else "",
+        "bills": choice.bills if choice is not None else "",
+        "available": choice is not None and choice.available,
+        "note": sanitize.sentence(choice.note) if choice is not None else "",
+    }
