@@ -44,6 +44,14 @@ def _role(role: str, argv: list[str]) -> int:
         from desktop.isolation.walls import main as wall
 
         return wall(argv)
+    if role == "wall-trial":
+        from desktop.isolation.wall_trial import main as trial
+
+        return trial(argv)
+    if role == "wall-probe":
+        from desktop.isolation.wall_trial import probe
+
+        return probe(argv)
     if role == "selftest":
         from desktop.selftest import main as selftest
 

@@ -11,9 +11,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from desktop.guard import Guarded, GuardError
-from desktop.isolation import walls
+from desktop.isolation import wall_trial, walls
 from desktop.isolation.walls import WallOrder
 from desktop.paths import ProfilePaths
 from desktop.roles import self_command
@@ -22,12 +23,25 @@ from runtime_host.programs import PASSED_ON, Program, ProgramEnd, ProgramError, 
 LINE_BYTES = 16 << 20
 """Longest line that a harness may write: a whole message with pictures and a file's content in it."""
 
+_TRIAL_S = 90.0
+
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _CODES = {
     "GUARD_NO_PROGRAM": "PROGRAM_MISSING",
     "GUARD_NO_WALL": "PROGRAM_NO_WALL",
     "GUARD_UNSUPPORTED": "PROGRAM_UNSUPPORTED",
 }
+
+
+class WallReport(NamedTuple):
+    """What a trial of the walls gave."""
+
+    fault: str
+    """Why they do not hold, a sentence; empty when they do."""
+    weaker: tuple[str, ...] = ()
+    """What they do not hold back here, sentences; not enough to do without them."""
+    trial: wall_trial.Trial | None = None
+    """Each attempt, with and without a wall; None where there was none."""
 
 
 class HarnessPrograms:
@@ -41,7 +55,7 @@ class HarnessPrograms:
                 order names are let through.
         """
         self._hidden = tuple(os.path.realpath(path) for path in hidden)
-        self._fault: asyncio.Task[str] | None = None
+        self._trial: asyncio.Task[WallReport] | None = None
 
     async def start(self, order: ProgramOrder) -> Program:
         """Start a program under a guard of its own; see `Programs.start`."""
@@ -68,15 +82,38 @@ class HarnessPrograms:
         return (*self_command("wall"), *self._order(wall).arguments(), "--")
 
     async def wall_fault(self) -> str:
-        """See `Programs.wall_fault`; tried once."""
-        if self._fault is None:
-            self._fault = asyncio.create_task(self._find_fault(), name="trial of the walls")
-        # One caller's end is not the end of the trial that others wait for.
-        return await asyncio.shield(self._fault)
+        """See `Programs.wall_fault`."""
+        return (await self.wall_report()).fault
 
-    async def _find_fault(self) -> str:
+    async def wall_report(self) -> WallReport:
+        """Whether walls hold here, tried at the first call; and what was seen, for the doctor."""
+        if self._trial is None:
+            self._trial = asyncio.create_task(self._try_walls(), name="trial of the walls")
+        # One caller's end is not the end of the trial that others wait for.
+        return await asyncio.shield(self._trial)
+
+    async def _try_walls(self) -> WallReport:
         lacking = walls.missing()
-        return lacking and f"{lacking[0].upper()}{lacking[1:]}."
+        if lacking:
+            return WallReport(f"{lacking[0].upper()}{lacking[1:]}.")
+        order = ProgramOrder("The trial of the walls", (*self_command("wall-trial"), *self._hidden), {}, "/")
+        try:
+            program = await self.start(order)
+        except ProgramError as fault:
+            return WallReport(fault.message)
+        complained = b""
+        try:
+            async with asyncio.timeout(_TRIAL_S):
+                said, complained = await asyncio.gather(program.stdout.read(), program.stderr.read())
+            trial = wall_trial.Trial.of(said.decode())
+        except TimeoutError:
+            return WallReport("The walls could not be tried: there was no answer in time.")
+        except ValueError:
+            words = complained.decode("utf-8", "replace").strip().splitlines()
+            return WallReport(f"The walls could not be tried: {words[-1] if words else 'there was no answer'}")
+        finally:
+            await program.stop()
+        return WallReport(wall_trial.fault(trial), wall_trial.weaker(trial), trial)
 
     def _order(self, wall: Wall) -> WallOrder:
         return WallOrder(wall.readable, wall.writable, wall.network, self._hidden)
@@ -139,4 +176,4 @@ class ProfileHomes:
         return str(Path(os.path.realpath(self._paths.harness_homes(agent_id))) / session_id)
 
 
-__all__ = ["LINE_BYTES", "HarnessPrograms", "ProfileHomes", "passed_on"]
+__all__ = ["LINE_BYTES", "HarnessPrograms", "ProfileHomes", "WallReport", "passed_on"]

@@ -5,8 +5,8 @@ seccomp for sockets and the kernel's wide doors, own mounts besides where they c
 Must not know what stands behind it. Invariants: a wall is whole or the command is not executed; what was
 not named cannot be read, written or connected to; a wall inside a wall only takes away.
 
-What no wall holds back: that files are there, how large and how old they are can be seen; which processes run, and
-with which arguments. Where own mounts cannot be had, mode, owner and times of the same user's files elsewhere can be
+What no wall holds back: that files are there, how large and how old they are can be seen and watched; which processes
+run, with which arguments and how many open files. Where own mounts cannot be had, mode, owner and times of the same user's files elsewhere can be
 changed, not what is in them, and terminals cannot be opened.
 
 Standard library and `ui.lockdown` only, and light: it runs before each command.
