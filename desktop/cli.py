@@ -18,10 +18,12 @@ import typer
 
 from desktop import host_lock, paths, process, terms, transcripts
 from desktop.build import VERSION
+from desktop.commands import harnesses as harness_commands
 from desktop.commands import network as network_commands
 from desktop.commands import storage as storage_commands
 from desktop.commands.agents import agents_app
 from desktop.commands.connectors import connectors_app
+from desktop.commands.harnesses import harnesses_app
 from desktop.commands.profiles import profiles_app
 from desktop.commands.terminal import Json, fail, give_order, json_text, place, plain, print_json, rows, show_error
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, UNKNOWN, USAGE
@@ -36,6 +38,7 @@ app = typer.Typer(
 )
 app.add_typer(connectors_app, name="connectors")
 app.add_typer(agents_app, name="agents")
+app.add_typer(harnesses_app, name="harnesses")
 app.add_typer(profiles_app, name="profiles")
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__
@@ -518,31 +521,20 @@ def _inspection_in_words(row: dict[str, Any]) -> str:
 
 
 @app.command()
-def harnesses(as_json: Json = False) -> int:
-    """List what messages can go to."""
-
-    def line(row: dict[str, Any]) -> str:
-        state = "" if row["available"] else "  (not available)"
-        return (
-            f"{row['harness']}  {row['connector']}  {', '.join(row['models'][:5])}{state}\n"
-            f"    runs {row['runs']} · touches {row['touches']} · bills {row['bills']}\n"
-            f"    {row['note']}"
-        ).rstrip()
-
-    return give_order("harnesses", {}, rows(as_json, line))
-
-
-@app.command()
 def doctor(
     as_json: Json = False,
     without_walls: Annotated[
         bool, typer.Option("--without-walls", help="Control run: a renderer without walls, so that every attack works.")
     ] = False,
 ) -> int:
-    """Say whether the walls around the window hold. Decoys are attacked from inside a renderer."""
+    """Say whether the walls hold, around the window and around harnesses, and which harness programs are here.
+
+    Decoys are attacked from inside a renderer, and from a command as a harness runs them.
+    """
     from desktop import selftest
 
     reports: list[dict[str, Any]] = []
+    programs = harness_commands.programs() if not without_walls else {}
     if not without_walls and _host_runs(place.paths()):
         code = give_order("doctor", {}, lambda line: reports.append(line["row"]) if "row" in line else None)
         if code not in (COMPLETED, SILENT):
@@ -552,9 +544,10 @@ def doctor(
     except selftest.SelfTestFailed as fault:
         fail("SELF_TEST_FAILED", f"The self-test could not be made: {fault}", as_json=as_json)
     if as_json:
-        print_json(report)
+        print_json({**report, **programs})
     else:
         print(plain(_report_in_words(report)))
+        print(plain(harness_commands.programs_in_words(programs)), end="")
     if without_walls:
         return FAILED if selftest.proves(report) else COMPLETED
     return COMPLETED if report["level"] == "walled" else FAILED

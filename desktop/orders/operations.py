@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from desktop import export, sanitize
+from desktop import export
 from desktop.agents import agent_terms
-from desktop.choices import NATIVE, Choice, missing, native_choice
+from desktop.choices import HARNESSES, NATIVE, Choice, missing
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, USAGE
 from desktop.orders import answers
 from desktop.orders.agents import AgentOrders
 from desktop.orders.answers import Send
 from desktop.orders.connectors import ConnectorOrders
+from desktop.orders.harnesses import HarnessOrders
 from desktop.orders.network import NetworkOrders
 from desktop.orders.storage import StorageOrders
 from desktop.pictures import pictures_of
@@ -68,7 +69,7 @@ class Operations:
             **AgentOrders(host).by_name(),
             **StorageOrders(host).by_name(),
             **NetworkOrders(host).by_name(),
-            "harnesses": self._harnesses,
+            **HarnessOrders(host).by_name(),
             "doctor": self._doctor,
         }
 
@@ -242,7 +243,7 @@ class Operations:
             request_id=request_id,
             choice=choice,
             effort=effort,
-            terms=_terms(arguments, agent),
+            terms=_terms(arguments, agent, choice),
             agent=agent.agent_id if agent is not None else None,
             metadata=arguments.get("metadata") or None,
             response_format=arguments.get("response_format"),
@@ -258,7 +259,7 @@ class Operations:
     async def _new(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         agent = self._agent_for_new(arguments)
         choice, effort = await self.choice(arguments, None, agent)
-        name = await self._host.conversations.begin(choice, effort, _terms(arguments, agent), agent.agent_id)
+        name = await self._host.conversations.begin(choice, effort, _terms(arguments, agent, choice), agent.agent_id)
         await send({"row": {"session": name, "reference": await self._reference_of(name)}})
         return COMPLETED
 
@@ -303,7 +304,7 @@ class Operations:
     async def _inspect(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         agent = self._agent_for_new(arguments)
         choice, effort = await self.choice(arguments, None, agent)
-        found = await self._host.conversations.inspect(choice, effort, _terms(arguments, agent), agent.agent_id)
+        found = await self._host.conversations.inspect(choice, effort, _terms(arguments, agent, choice), agent.agent_id)
         bound = choice.execution(effort).model_dump(mode="json")
         await send({"row": {"execution": bound, **found.model_dump(mode="json")}})
         return COMPLETED
@@ -355,6 +356,9 @@ class Operations:
                     raise AgentRuntimeError(missing(row.record.choice if row else None), code="CHOICE_GONE")
                 return kept, effort or kept_effort
             connector = connector or (kept.connector if kept else None)
+        if harness in self._host.harnesses.kinds:
+            # It may have been installed a moment ago; asked for by its name it is looked for.
+            await self._host.harnesses.prepare(str(harness))
         return self.find_choice(harness, connector, model, effort)
 
     def find_choice(self, harness: Any, connector: Any, model: Any, effort: str) -> tuple[Choice, str]:
@@ -374,9 +378,18 @@ class Operations:
         if first is not None:
             return first, effort
         found = self._host.connectors.find(str(connector)) if connector else None
-        if found is not None and model and (not harness or harness == NATIVE):
+        unlisted = (
+            book.unlisted(str(harness or NATIVE), found.name, str(model)) if found is not None and model else None
+        )
+        if unlisted is not None:
             # A model the connector did not list may still be there: its server decides.
-            return native_choice(found, str(model)), effort
+            return unlisted, effort
+        if found is not None and harness in HARNESSES and HARNESSES[str(harness)].vendor not in ("", found.vendor):
+            raise AgentRuntimeError(
+                f"{HARNESSES[str(harness)].name} works with connectors of {HARNESSES[str(harness)].vendor} only, and "
+                f"{found.name} is one of {found.vendor}.",
+                code="CHOICE_UNKNOWN",
+            )
         asked = " ".join(
             f"--{key} {value}"
             for key, value in (("harness", harness), ("connector", connector), ("model", model))
@@ -387,36 +400,13 @@ class Operations:
             code="CHOICE_UNKNOWN",
         )
 
-    # ----------------------------------------------------------------- harnesses
 
-    async def _harnesses(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
-        book = self._host.choices()
-        for name, models in book.models().items():
-            choice = next(book.of(connector=name), None)
-            if choice is None:
-                continue
-            await send(
-                {
-                    "row": {
-                        "harness": choice.driver,
-                        "name": choice.harness_name,
-                        "connector": choice.connector,
-                        "models": list(models),
-                        "runs": choice.runs,
-                        "touches": choice.touches,
-                        "bills": choice.bills,
-                        "available": choice.available,
-                        "note": sanitize.sentence(choice.note),
-                    }
-                }
-            )
-        return COMPLETED
-
-
-def _terms(arguments: dict[str, Any], agent: AgentRecord | None) -> Terms | None:
+def _terms(arguments: dict[str, Any], agent: AgentRecord | None, choice: Choice) -> Terms | None:
     """What a new session is opened on, or what one that is there has to be on, where that was said."""
     policy, environment = arguments.get("policy"), arguments.get("environment")
-    return terms(policy, environment) if agent is None else agent_terms(agent, policy, environment)
+    if agent is None:
+        return terms(policy, environment, choice.driver)
+    return agent_terms(agent, policy, environment, choice=choice)
 
 
 _USAGE_CODES = {
@@ -440,4 +430,6 @@ _USAGE_CODES = {
     "AGENT_UNCHANGED",
     "AGENT_REQUEST_CONFLICT",
     "AGENT_DRIVER_CONFIGURATION",
+    "AGENT_DRIVER_NOT_FOUND",
+    "PROGRAM_REFUSED",
 }

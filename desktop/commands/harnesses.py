@@ -1,0 +1,101 @@
+"""The commands about harnesses: which there are, how they stand, and which program one is.
+
+Owns their arguments and output, and what the doctor says of programs. Must not know hosts.
+"""
+
+from typing import Any
+
+import typer
+
+from desktop.commands.terminal import Json, give_order, plain, rows
+
+harnesses_app = typer.Typer(
+    help="List harnesses: what is here, what each may do, and with which connectors.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+_STATES = {
+    "ready": "ready",
+    "missing": "NOT HERE",
+    "unsupported": "VERSION NOT KNOWN TO WORK",
+    "unusable": "NOT USED",
+    "looking": "being looked for",
+}
+
+
+@harnesses_app.callback()
+def harnesses(context: typer.Context, as_json: Json = False) -> int | None:
+    """List harnesses: what is here, what each may do, and with which connectors."""
+    if context.invoked_subcommand is not None:
+        return None
+    raise typer.Exit(give_order("harnesses", {}, rows(as_json, _in_words)))
+
+
+@harnesses_app.command("pick")
+def pick(harness: str, path: str, as_json: Json = False) -> int:
+    """Use the program at PATH for a harness (codex or claude) from now on. It is asked for its version first."""
+    from pathlib import Path
+
+    return give_order(
+        "harness-pick", {"harness": harness, "path": str(Path(path).expanduser().absolute())}, rows(as_json, _in_words)
+    )
+
+
+@harnesses_app.command("forget")
+def forget(harness: str, as_json: Json = False) -> int:
+    """Use again the program of a harness that is found by itself."""
+    return give_order("harness-forget", {"harness": harness}, rows(as_json, _in_words))
+
+
+def _in_words(row: dict[str, Any]) -> str:
+    program = row["program"] or {}
+    version = f"  {program['version']}" if program.get("version") else ""
+    lines = [f"{row['harness']}  {row['name']}{version}  {_STATES[row['state']]}"]
+    lines += [row["sentence"], row["touches"], row["held"]]
+    if program.get("path"):
+        lines.append(f"{program['path']}  ({program['taken']}; known to work: {program['supported']})")
+    if row["state"] != "ready":
+        lines.append(program.get("way", ""))
+    for offer in row["connectors"]:
+        state = "" if offer["available"] else "  (not available)"
+        lines.append(
+            f"{offer['connector']}: {', '.join(offer['models'][:5])}{state} · runs {offer['runs']} · "
+            f"bills {offer['bills']}"
+        )
+        lines.append(offer["note"])
+    supports = [name for name, entry in row["capabilities"].items() if entry["support"] != "unsupported"]
+    if supports:
+        lines.append(f"can: {', '.join(supports)}")
+    return "\n    ".join(line for line in lines if line)
+
+
+def programs() -> dict[str, Any]:
+    """What the doctor says of harness programs and of the walls around their commands."""
+    found: dict[str, Any] = {"programs": []}
+
+    def take(answer: dict[str, Any]) -> None:
+        if "row" in answer:
+            found["programs"].append(answer["row"])
+        elif "walls" in answer:
+            found["program_walls"] = answer["walls"]
+        elif "error" in answer:
+            found["program_walls"] = {"holds": False, "sentence": answer["error"]["message"]}
+
+    give_order("programs", {}, take)
+    return found
+
+
+def programs_in_words(found: dict[str, Any]) -> str:
+    """The same for people; empty where nothing was asked."""
+    if not found:
+        return ""
+    lines = ["", "Harness programs"]
+    for row in found["programs"]:
+        words = " ".join(filter(None, (row["version"], row["path"], row["sentence"])))
+        lines.append(f"  {_STATES[row['state']]:14}  {row['name']}  {words}".rstrip())
+    walls = found.get("program_walls")
+    if walls is not None:
+        lines += ["", "Walls around what harnesses run"]
+        lines.append(f"  {'stands' if walls['holds'] else 'MISSING':14}  {walls['sentence']}")
+    return plain("\n".join(lines) + "\n")

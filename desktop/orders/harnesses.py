@@ -1,0 +1,94 @@
+"""The orders about harnesses: which there are and how they stand, which program one is, and whether walls hold.
+
+Owns the rows of the doctor about programs. Must not know how orders arrive. Invariant: programs are looked for and
+asked for their version because somebody gave an order, and only then.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from desktop import harness_views
+from desktop.exit_codes import COMPLETED
+from desktop.orders.answers import Send
+from runtime_host.errors import AgentDriverNotFoundError
+from runtime_host.programs import Wall
+
+if TYPE_CHECKING:
+    from desktop.app import Host
+    from desktop.orders.operations import Order
+
+
+class HarnessOrders:
+    """The orders `harness…` of a host."""
+
+    def __init__(self, host: "Host") -> None:
+        self._host = host
+
+    def by_name(self) -> Mapping[str, "Order"]:
+        return {
+            "harnesses": self._list,
+            "harness-pick": self._pick,
+            "harness-forget": self._forget,
+            "programs": self._programs,
+        }
+
+    async def _list(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        await self._host.harnesses.look(again=True)
+        for view in await harness_views.views(self._host):
+            await send({"row": harness_views.answer_row(self._host, view)})
+        return COMPLETED
+
+    async def _pick(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        driver = self._named(arguments)
+        await self._host.harnesses.pick(driver, str(arguments["path"]))
+        return await self._tell(driver, send)
+
+    async def _forget(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        driver = self._named(arguments)
+        await self._host.harnesses.forget_pick(driver)
+        return await self._tell(driver, send)
+
+    async def _tell(self, driver: str, send: Send) -> int:
+        for view in await harness_views.views(self._host):
+            if view.driver == driver:
+                await send({"row": harness_views.answer_row(self._host, view)})
+        return COMPLETED
+
+    def _named(self, arguments: dict[str, Any]) -> str:
+        """The harness of an id or a name."""
+        word, kinds = str(arguments["harness"]), self._host.harnesses.kinds
+        for driver, kind in kinds.items():
+            if word.casefold() in (driver, kind.name.casefold(), kind.program):
+                return driver
+        known = ", ".join(kinds)
+        raise AgentDriverNotFoundError(f"There is no harness {word} that is a program. There is: {known}.")
+
+    async def _programs(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        """What harness programs are here, and whether the walls around their commands hold, by trying."""
+        await self._host.harnesses.look(again=True)
+        for driver, kind in self._host.harnesses.kinds.items():
+            standing = self._host.harnesses.standing(driver)
+            await send(
+                {
+                    "row": {
+                        "harness": driver,
+                        "name": kind.name,
+                        "state": standing.state,
+                        "version": standing.version,
+                        "supported": kind.supported,
+                        "path": standing.path,
+                        "sentence": standing.sentence,
+                    }
+                }
+            )
+        fault = await self._host.programs.wall_fault()
+        if not fault and self._host.programs.walled(Wall()) is None:
+            fault = "This system has no such walls."
+        await send({"walls": {"holds": not fault, "sentence": fault or WALLS_HOLD}})
+        return COMPLETED
+
+
+WALLS_HOLD = (
+    "A command behind a wall was denied to write outside its folder, to read a file outside, and to open a socket."
+)
