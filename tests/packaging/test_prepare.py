@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -73,10 +74,11 @@ def test_a_ready_tree_is_left_alone(prepare: ModuleType, monkeypatch: pytest.Mon
     monkeypatch.setattr(prepare.subprocess, "run", lambda *_, **__: pytest.fail("something was started"))
     prepare.prepare_venv("dev")
     prepare.prepare_venv("app")
+    prepare.prepare_venv("harnesses")
 
 
 def test_another_lock_makes_the_stamp_old(prepare: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("pyproject.toml", "requirements.lock", "requirements-dev.lock", "requirements-model.lock"):
+    for name in ("pyproject.toml", *(f"requirements{part}.lock" for part in ("", "-dev", "-model", "-harnesses"))):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     (tmp_path / "packaging/scripts").mkdir(parents=True)
     (tmp_path / "packaging/scripts/prepare.py").touch()
@@ -85,6 +87,68 @@ def test_another_lock_makes_the_stamp_old(prepare: ModuleType, monkeypatch: pyte
     (tmp_path / "requirements-dev.lock").write_text("changed", "utf-8")
     assert prepare.digest("app") == before[0]
     assert prepare.digest("dev") != before[1]
+    before = prepare.digest("app"), prepare.digest("harnesses")
+    (tmp_path / "requirements-harnesses.lock").write_text("changed", "utf-8")
+    assert prepare.digest("app") == before[0]
+    assert prepare.digest("harnesses") != before[1]
+
+
+@pytest.fixture
+def installed(prepare: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The locks that were installed into a `.venv` with a Python that works, in order."""
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.touch()
+    locks: list[str] = []
+
+    def run(*command: str | Path, quiet: bool = False) -> bool:
+        locks.extend(Path(word).name for word in command if str(word).endswith(".lock"))
+        return True
+
+    monkeypatch.setattr(prepare, "VENV", tmp_path)
+    monkeypatch.setattr(prepare, "PYTHON", python)
+    monkeypatch.setattr(prepare, "run", run)
+    monkeypatch.setattr(
+        prepare.subprocess, "run", lambda *command, **_: subprocess.CompletedProcess(command, 0, b"", b"")
+    )
+    return locks
+
+
+def test_running_brings_no_harness_and_asking_for_them_brings_both(prepare: ModuleType, installed: list[str]) -> None:
+    prepare.prepare_venv("app")
+    assert installed == ["requirements.lock", "requirements-model.lock"]
+    installed.clear()
+    prepare.prepare_venv("harnesses")
+    assert installed == ["requirements.lock", "requirements-harnesses.lock", "requirements-model.lock"]
+    installed.clear()
+    prepare.prepare_venv("app")
+    prepare.prepare_venv("harnesses")
+    assert installed == [], "what is there is not brought again"
+
+
+def test_harnesses_that_were_asked_for_are_renewed_with_the_app(
+    prepare: ModuleType, installed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare.prepare_venv("harnesses")
+    installed.clear()
+    digest = prepare.digest
+    monkeypatch.setattr(prepare, "digest", lambda kind: digest(kind) + "another")
+    prepare.prepare_venv("app")
+    assert "requirements-harnesses.lock" in installed
+
+
+def test_the_lock_of_harnesses_names_their_clis_with_digests_and_no_host() -> None:
+    locks = {part: (ROOT / f"requirements{part}.lock").read_text("utf-8") for part in ("", "-harnesses", "-dev")}
+    pins = {part: dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE)) for part, text in locks.items()}
+    brought = {"claude-agent-sdk", "openai-codex", "openai-codex-cli-bin"}
+    assert brought <= set(pins["-harnesses"])
+    assert not brought & set(pins[""]), "running the app brings no CLI"
+    for block in re.split(r"^(?=[a-z0-9])", locks["-harnesses"], flags=re.MULTILINE)[1:]:
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", block), block
+    assert "://" not in locks["-harnesses"]
+    for name, version in pins["-harnesses"].items():
+        assert pins["-dev"][name] == version, "what is tested is what is brought"
+        assert pins[""].get(name, version) == version, "nothing of the app changes"
 
 
 def test_no_python_that_fits_is_said(tmp_path: Path) -> None:
