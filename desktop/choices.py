@@ -332,7 +332,8 @@ class ChoiceBook:
             shelves += [
                 _Shelf(connector, declared, driver=driver, efforts_of=efforts_of)
                 for driver, efforts_of in harnesses.items()
-                if driver in HARNESSES and HARNESSES[driver].vendor == connector.vendor
+                # They work with a key of the person's: without one a CLI would look for a login of its own.
+                if connector.secret is not None and driver in HARNESSES and HARNESSES[driver].vendor == connector.vendor
             ]
         shelves.append(_Shelf(BUILTIN_CONNECTOR, declared, builtin_missing or ""))
         self._shelves = {(shelf.driver, shelf.connector.name): shelf for shelf in shelves}

@@ -106,10 +106,16 @@ async def _view(host: "Host", driver: str) -> View:
         said_by_it = await _inspection(host, choice)
     except AgentRuntimeError as refused:
         return view._replace(standing=standing._replace(sentence=refused.message))
-    held = "; ".join(
-        f"{name}: {by}" for field, name in _HELD.items() if (by := said_by_it.enforcement.get(field)) is not None
-    )
-    return view._replace(held=held, badges=_badges(said_by_it))
+    return view._replace(held=_held(said_by_it, words.name), badges=_badges(said_by_it))
+
+
+def _held(said: DriverInspection, name: str) -> str:
+    """Who holds it to its terms; what is held alike is said once."""
+    by: dict[str, list[str]] = {}
+    for field, word in _HELD.items():
+        if (who := said.enforcement.get(field)) is not None:
+            by.setdefault(who.removeprefix(f"{said.driver_id}: ").replace(said.driver_id, name), []).append(word)
+    return "; ".join(f"{', '.join(fields)}: {who}" for who, fields in by.items())
 
 
 async def _inspection(host: "Host", choice: Choice) -> DriverInspection:

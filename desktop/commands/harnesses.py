@@ -86,6 +86,12 @@ def programs() -> dict[str, Any]:
     return found
 
 
+def _attempt(tried: dict[str, str]) -> str:
+    mark = {"blocked": "blocked", "open": "OPEN"}.get(tried["verdict"], tried["verdict"])
+    without = "; without a wall it works" if tried["without"] == "open" else ""
+    return f"  {mark:14}  {tried['name']}  {tried['detail']}{without}".rstrip()
+
+
 def programs_in_words(found: dict[str, Any]) -> str:
     """The same for people; empty where nothing was asked."""
     if not found:
@@ -98,4 +104,6 @@ def programs_in_words(found: dict[str, Any]) -> str:
     if walls is not None:
         lines += ["", "Walls around what harnesses run"]
         lines.append(f"  {'stands' if walls['holds'] else 'MISSING':14}  {walls['sentence']}")
+        lines += [f"  {'':14}  {sentence}" for sentence in walls.get("weaker", ())]
+        lines += [_attempt(tried) for tried in walls.get("attempts", ())]
     return plain("\n".join(lines) + "\n")

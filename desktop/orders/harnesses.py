@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from desktop import harness_views
 from desktop.exit_codes import COMPLETED
+from desktop.harness_programs import WallReport
+from desktop.isolation import wall_trial
 from desktop.orders.answers import Send
 from runtime_host.errors import AgentDriverNotFoundError
-from runtime_host.programs import Wall
 
 if TYPE_CHECKING:
     from desktop.app import Host
@@ -82,13 +83,28 @@ class HarnessOrders:
                     }
                 }
             )
-        fault = await self._host.programs.wall_fault()
-        if not fault and self._host.programs.walled(Wall()) is None:
-            fault = "This system has no such walls."
-        await send({"walls": {"holds": not fault, "sentence": fault or WALLS_HOLD}})
+        await send({"walls": _walls(await self._host.programs.wall_report())})
         return COMPLETED
 
 
-WALLS_HOLD = (
-    "A command behind a wall was denied to write outside its folder, to read a file outside, and to open a socket."
-)
+def _walls(report: WallReport) -> dict[str, Any]:
+    """What was tried from behind a wall, and what came of it; each attempt also without one, to show that it works."""
+    trial = report.trial
+    attempts = (
+        [
+            {"name": name, "verdict": verdict, "detail": detail, "without": trial.without.get(name, ("", ""))[0]}
+            for name, (verdict, detail) in trial.inner.items()
+            if name in wall_trial.MUST_FAIL
+        ]
+        if trial is not None
+        else []
+    )
+    return {
+        "holds": not report.fault,
+        "sentence": report.fault or WALLS_HOLD,
+        "weaker": list(report.weaker),
+        "attempts": attempts,
+    }
+
+
+WALLS_HOLD = "What a harness runs cannot leave its folder: every attempt from behind a wall was denied."
