@@ -302,6 +302,8 @@ class Harnesses:
         self._standing[driver] = found
         if found.state == "ready":
             await self._keep(driver, None if found.brought else found)
+        elif not found.picked:
+            await self._keep(driver, None)
 
     async def _keep(self, driver: str, found: Standing | None) -> None:
         programs = {name: kept for name, kept in self._settings.programs.items() if name != driver}

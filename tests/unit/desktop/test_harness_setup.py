@@ -14,6 +14,7 @@ from desktop.harness_setup import CLAUDE, CODEX, Harnesses, ProgramRefusedError
 from desktop.profile_store import open_profile_store
 from desktop.settings import Settings
 from runtime_host.errors import AgentRuntimeDependencyError
+from runtime_host.loop.own_thread import in_own_thread
 
 pytestmark = pytest.mark.needs("linux")
 
@@ -208,7 +209,7 @@ async def test_the_question_for_the_version_shows_nothing_of_the_person(
     asked_home = next(line for line in told.splitlines() if line.startswith("HOME=")).removeprefix("HOME=")
     assert told.splitlines()[-1] == "700"
     assert asked_home
-    assert not (await asyncio.to_thread(os.path.lexists, asked_home)), "nothing of the question is left"
+    assert not (await in_own_thread(lambda: os.path.lexists(asked_home), "look")), "nothing of the question is left"
 
 
 @pytest.mark.usefixtures("nothing_brought")
