@@ -67,7 +67,7 @@ class Trial(NamedTuple):
                 for key in ("without", "outer", "inner")
             )
             return cls(without, outer, inner, frozenset(told["touched"]), bool(told["own_mounts"]))
-        except (KeyError, TypeError, IndexError, AttributeError) as fault:
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as fault:
             raise ValueError("this is no report of a trial") from fault
 
 

@@ -6,8 +6,8 @@ Must not know what stands behind it. Invariants: a wall is whole or the command 
 not named cannot be read, written or connected to; a wall inside a wall only takes away.
 
 What no wall holds back: that files are there, how large and how old they are can be seen and watched; which processes
-run, with which arguments and how many open files. Where own mounts cannot be had, mode, owner and times of the same user's files elsewhere can be
-changed, not what is in them, and terminals cannot be opened.
+run, with which arguments and how many open files. Where own mounts cannot be had, mode, owner and times of the same
+user's files elsewhere can be changed, not what is in them, and terminals cannot be opened.
 
 Standard library and `ui.lockdown` only, and light: it runs before each command.
 """
@@ -36,30 +36,6 @@ _SYSTEM = (
 )  # fmt: skip
 """What every program needs of the system. Of /dev the devices below alone: a disk would be all files."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx")
-
-_REFUSED = (
-    "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise", "migrate_pages",
-    "move_pages", "add_key", "request_key", "keyctl", "bpf", "perf_event_open", "userfaultfd", "lookup_dcookie",
-    "io_uring_setup", "io_uring_enter", "io_uring_register", "mount", "umount2", "pivot_root", "chroot", "setns",
-    "open_by_handle_at", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr",
-    "quotactl", "quotactl_fd", "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module",
-    "create_module", "query_module", "get_kernel_syms", "swapon", "swapoff", "reboot", "acct", "iopl", "ioperm",
-    "settimeofday", "clock_settime", "sethostname", "setdomainname", "syslog", "vhangup", "uselib", "sysfs",
-    "_sysctl", "nfsservctl", "fanotify_init",
-)  # fmt: skip
-_SHARED_BY_NUMBER = (
-    "shmget", "shmat", "shmctl", "shmdt", "msgget", "msgsnd", "msgrcv", "msgctl",
-    "semget", "semop", "semctl", "semtimedop",
-)  # fmt: skip
-"""System V memory, queues and semaphores: whoever is of the same user can have them by a number."""
-
-_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
-_NEWEST_KNOWN = 462
-_FCHMODAT2 = (452, 452)
-# TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS: type into a terminal, or take what others write to it.
-_REFUSED_IOCTLS = (0x5412, 0x541C, 0x5423, 0x541D)
-_SET_USER_ID = 0o4000
-_MAKES_A_FILE = os.O_CREAT | 0x40_0000  # O_CREAT, O_TMPFILE
 
 # CHOWN, DAC_OVERRIDE, FOWNER, FSETID, SETGID, SETUID: what root needs to work with files and users in its folders.
 _ROOT_KEEPS = (0, 1, 3, 4, 6, 7)
@@ -141,7 +117,7 @@ def raise_wall(order: WallOrder) -> None:
     if lacking:
         raise WallError(lacking)
     try:
-        _check(order)
+        check(order)
         parent_signal = _parent_signal()
         own_mounts = _own_mounts(order)
         if os.geteuid() == 0:
@@ -190,7 +166,12 @@ def _most_descriptors() -> int:
 # ------------------------------------------------------------------------------ what is asked
 
 
-def _check(order: WallOrder) -> None:
+def check(order: WallOrder) -> None:
+    """Whether an order can be meant.
+
+    Raises:
+        WallError: a path is none, or holds what is to stay hidden.
+    """
     for path in (*order.readable, *order.writable):
         if not os.path.isabs(path) or os.path.normpath(path) != path:
             raise WallError(f"{path!r} is no full path")
@@ -366,50 +347,10 @@ def _allow_real(rules: "LandlockRules", path: str, rights: int) -> None:
         os.close(opened)
 
 
-def _hold_calls(network: str, *, own_mounts: bool) -> None:
-    """What Landlock does not hold: sockets, and the kernel's doors that are wider than any program here needs."""
-    from ui import lockdown
+def _hold_calls(network: Literal["none", "all"], *, own_mounts: bool) -> None:
+    from desktop.isolation.wall_calls import WallCalls
 
-    class Calls(lockdown.CallFilter):
-        def __init__(self) -> None:
-            super().__init__(os.uname().machine, newest_known=_NEWEST_KNOWN)
-            for name in (*_REFUSED, *(() if own_mounts else _SHARED_BY_NUMBER)):
-                self._refuse_call(lockdown.call_numbers(name))
-            # Structs behind pointers cannot be looked at: absent, so that the older call is used.
-            for name in ("clone3", "openat2"):
-                self._refuse_call(lockdown.call_numbers(name), errno.ENOSYS)
-            self._pass("clone", self._refuse_bits(0, lockdown.CLONE_NAMESPACES))
-            self._pass("unshare", self._refuse_bits(0, lockdown.CLONE_NAMESPACES))
-            self._pass("ioctl", self._refuse_values(1, _REFUSED_IOCTLS))
-            # Datagram pairs could send to any socket file by name; stream and seqpacket pairs cannot.
-            self._pass("socketpair", self._need_one(0, (_AF_UNIX,)) + self._need_one(1, (1, 5), mask=0xF))
-            if network == "none":
-                self._refuse_call(lockdown.call_numbers("socket"))
-            else:
-                # Local sockets lead to other programs of the user, whatever these do for whoever asks.
-                self._pass("socket", self._need_one(0, (_AF_INET, _AF_INET6, _AF_NETLINK)))
-            self._make_no_set_user_id()
-            self.allow_the_rest()
-
-        def _pass(self, name: str, block: list[lockdown.Instruction]) -> None:
-            self._on_call(lockdown.call_numbers(name), self.passing(block))
-
-        def _make_no_set_user_id(self) -> None:
-            for name, argument in (
-                ("chmod", 1),
-                ("fchmod", 1),
-                ("fchmodat", 2),
-                ("mknod", 1),
-                ("mknodat", 2),
-                ("creat", 1),
-            ):
-                self._pass(name, self._refuse_bits(argument, _SET_USER_ID))
-            self._on_call(_FCHMODAT2, self.passing(self._refuse_bits(2, _SET_USER_ID)))
-            for name, flags in (("open", 1), ("openat", 2)):
-                # The mode counts for new files alone; else it is whatever was in the register.
-                self._pass(name, self.if_bits(flags, _MAKES_A_FILE, self._refuse_bits(flags + 1, _SET_USER_ID)))
-
-    refused_thread = Calls().enforce()
+    refused_thread = WallCalls(os.uname().machine, network=network, shared_by_number=own_mounts).enforce()
     if refused_thread:
         raise WallError(f"thread {refused_thread} could not be bound by the filter of system calls")
 

@@ -1,0 +1,84 @@
+"""What a program behind a wall may ask of the kernel: what Landlock does not hold.
+
+Owns the filter of system calls of a wall. Must not know files. Invariants: no socket of another program is reached, no
+filter is got around by a newer call, another processor mode or a struct that cannot be looked at; what people's
+commands need of a kernel stays: processes, files, pipes, terminals, threads.
+
+Standard library and `ui.lockdown` only.
+"""
+
+import errno
+import os
+from typing import Literal
+
+from ui.lockdown import CLONE_NAMESPACES, CallFilter, Instruction, call_numbers
+
+_REFUSED = (
+    "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise", "migrate_pages",
+    "move_pages", "add_key", "request_key", "keyctl", "bpf", "perf_event_open", "userfaultfd", "lookup_dcookie",
+    "io_uring_setup", "io_uring_enter", "io_uring_register", "mount", "umount2", "pivot_root", "chroot", "setns",
+    "open_by_handle_at", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr",
+    "quotactl", "quotactl_fd", "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module",
+    "create_module", "query_module", "get_kernel_syms", "swapon", "swapoff", "reboot", "acct", "iopl", "ioperm",
+    "settimeofday", "clock_settime", "sethostname", "setdomainname", "syslog", "vhangup", "uselib", "sysfs",
+    "_sysctl", "nfsservctl", "fanotify_init",
+)  # fmt: skip
+SHARED_BY_NUMBER = (
+    "shmget", "shmat", "shmctl", "shmdt", "msgget", "msgsnd", "msgrcv", "msgctl",
+    "semget", "semop", "semctl", "semtimedop",
+)  # fmt: skip
+"""System V memory, queues and semaphores: whoever is of the same user can have them by a number."""
+
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_NEWEST_KNOWN = 462
+_FCHMODAT2 = (452, 452)
+# TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS: type into a terminal, or take what others write to it.
+_REFUSED_IOCTLS = (0x5412, 0x541C, 0x5423, 0x541D)
+_SET_USER_ID = 0o4000
+_MAKES_A_FILE = os.O_CREAT | 0x40_0000  # O_CREAT, O_TMPFILE
+
+
+class WallCalls(CallFilter):
+    """The program of the filter."""
+
+    def __init__(self, machine: str, *, network: Literal["none", "all"], shared_by_number: bool) -> None:
+        """Build it.
+
+        Args:
+            machine: processor as `uname` names it.
+            network: as in the order of the wall.
+            shared_by_number: leave System V memory, queues and semaphores: they are the wall's own.
+
+        Raises:
+            LookupError: no numbers are known for this processor.
+        """
+        super().__init__(machine, newest_known=_NEWEST_KNOWN)
+        for name in (*_REFUSED, *(() if shared_by_number else SHARED_BY_NUMBER)):
+            self._refuse_call(call_numbers(name))
+        # Structs behind pointers cannot be looked at: absent, so that the older call is used.
+        for name in ("clone3", "openat2"):
+            self._refuse_call(call_numbers(name), errno.ENOSYS)
+        self._pass("clone", self._refuse_bits(0, CLONE_NAMESPACES))
+        self._pass("unshare", self._refuse_bits(0, CLONE_NAMESPACES))
+        self._pass("ioctl", self._refuse_values(1, _REFUSED_IOCTLS))
+        # Datagram pairs could send to any socket file by name; stream and seqpacket pairs cannot.
+        self._pass("socketpair", self._need_one(0, (_AF_UNIX,)) + self._need_one(1, (1, 5), mask=0xF))
+        if network == "none":
+            self._refuse_call(call_numbers("socket"))
+        else:
+            # Local sockets lead to other programs of the user, whatever these do for whoever asks.
+            self._pass("socket", self._need_one(0, (_AF_INET, _AF_INET6, _AF_NETLINK)))
+        self._make_no_set_user_id()
+        self.allow_the_rest()
+
+    def _pass(self, name: str, block: list[Instruction]) -> None:
+        self._on_call(call_numbers(name), self.passing(block))
+
+    def _make_no_set_user_id(self) -> None:
+        modes = (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("mknod", 1), ("mknodat", 2), ("creat", 1))
+        for name, argument in modes:
+            self._pass(name, self._refuse_bits(argument, _SET_USER_ID))
+        self._on_call(_FCHMODAT2, self.passing(self._refuse_bits(2, _SET_USER_ID)))
+        for name, flags in (("open", 1), ("openat", 2)):
+            # The mode counts for new files alone; else it is whatever was in the register.
+            self._pass(name, self.if_bits(flags, _MAKES_A_FILE, self._refuse_bits(flags + 1, _SET_USER_ID)))

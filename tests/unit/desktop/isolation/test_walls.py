@@ -1,0 +1,128 @@
+"""What is asked of a wall, before any is raised; and the verdict over a trial."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from desktop.isolation import wall_trial, walls
+from desktop.isolation.wall_trial import CHANGE_MODE, MUST_FAIL, ON_THE_NETWORK, WRITE_WORKSPACE, Seen, Trial
+from desktop.isolation.walls import WallError, WallOrder, real, spared
+from ui import lockdown
+
+
+def test_an_order_survives_the_command_line_whatever_its_paths_are() -> None:
+    odd = os.fsdecode(b"/a b/\xff=--x\n'")
+    order = WallOrder((odd, "/r"), ("/w=1", "--write"), "all", ("/h",))
+    assert WallOrder.of(order.arguments()) == order
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--read=/a"], ["--network=some"], ["--network=none", "--network=all"], ["--network=none", "--readable=/a"],
+     ["--network=none", "--read"], ["/a", "--network=none"]],
+)  # fmt: skip
+def test_an_order_that_is_not_whole_is_none(arguments: list[str]) -> None:
+    with pytest.raises(WallError):
+        WallOrder.of(arguments)
+
+
+def test_a_folder_of_the_system_is_let_through_but_for_the_way_to_what_is_hidden(tmp_path: Path) -> None:
+    for name in ("a/x", "b/data/secret", "b/other", "c"):
+        (tmp_path / name).mkdir(parents=True)
+    top = str(tmp_path)
+    assert sorted(spared(top, (f"{top}/b/data",))) == [f"{top}/a", f"{top}/b/other", f"{top}/c"]
+    assert list(spared(top, (top,))) == []
+    assert list(spared(top, (f"{top}x",))) == [top]
+
+
+def test_a_link_anywhere_on_the_way_is_no_real_path(tmp_path: Path) -> None:
+    (tmp_path / "real/inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    opened = real(str(tmp_path / "real/inner"))
+    assert opened is not None
+    try:
+        assert os.path.samestat(os.fstat(opened), os.stat(tmp_path / "real/inner"))
+    finally:
+        os.close(opened)
+    for path in ("link", "link/inner"):
+        with pytest.raises(WallError, match="link"):
+            real(str(tmp_path / path))
+    assert real(str(tmp_path / "missing/inner")) is None
+
+
+@pytest.mark.parametrize(
+    "order",
+    [WallOrder(("relative",)), WallOrder(("/a/../b",)), WallOrder(writable=("/data",), hidden=("/data",)),
+     WallOrder(("/",), hidden=("/data",)), WallOrder(("/home/u",), hidden=("/home/u/data",))],
+)  # fmt: skip
+def test_an_order_that_would_open_what_is_hidden_is_refused(order: WallOrder) -> None:
+    with pytest.raises(WallError):
+        walls.check(order)
+
+
+def test_what_is_named_inside_the_hidden_folder_is_meant() -> None:
+    walls.check(WallOrder(("/usr/bin/x",), ("/data/agents/a/home", "/dat"), hidden=("/data",)))
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [(0, "no Landlock"), (1, "version 1 and does not hold back TCP"), (3, "TCP, opening devices, signals"),
+     (4, "opening devices, signals"), (5, "back signals to other programs and abstract sockets")],
+)  # fmt: skip
+def test_an_older_kernel_has_no_walls_and_it_is_said_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, version: int, words: str
+) -> None:
+    monkeypatch.setattr(lockdown, "landlock_abi", lambda: version)
+    monkeypatch.setattr(lockdown, "filters_calls", lambda: True)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert words in walls.missing()
+    with pytest.raises(WallError, match=r"Landlock"):
+        walls.raise_wall(WallOrder())
+
+
+# ------------------------------------------------------------------------------- the verdict
+
+
+def seen(verdict: str, *other: str, other_verdict: str = "open") -> Seen:
+    rows: Seen = {name: (verdict, "why") for name in (*MUST_FAIL, CHANGE_MODE)}
+    return {**rows, WRITE_WORKSPACE: ("open", ""), **{name: (other_verdict, "why") for name in other}}
+
+
+HELD = Trial(seen("open"), seen("blocked", *ON_THE_NETWORK), seen("blocked"), ON_THE_NETWORK, True)
+
+
+def test_walls_that_held_have_no_fault_and_the_report_is_read_as_it_was_written() -> None:
+    assert wall_trial.fault(HELD) == ""
+    assert Trial.of(HELD.packed()) == HELD
+
+
+@pytest.mark.parametrize("name", sorted(MUST_FAIL))
+def test_each_attempt_that_worked_is_a_fault_and_named(name: str) -> None:
+    assert name in wall_trial.fault(HELD._replace(inner=seen("blocked", name)))
+    if name not in ON_THE_NETWORK:
+        assert name in wall_trial.fault(HELD._replace(outer=seen("blocked", *ON_THE_NETWORK, name)))
+
+
+def test_what_a_decoy_noticed_is_a_fault_whatever_the_attacker_says() -> None:
+    assert "socket file" in wall_trial.fault(HELD._replace(touched=frozenset({"socket file"})))
+
+
+def test_a_trial_without_a_proof_or_an_answer_is_no_proof() -> None:
+    for name in wall_trial.MUST_WORK_WITHOUT:
+        assert name in wall_trial.fault(HELD._replace(without=seen("open", name, other_verdict="blocked")))
+    assert "no answer" in wall_trial.fault(HELD._replace(inner={}))
+    assert "workspace" in wall_trial.fault(HELD._replace(inner=seen("blocked", WRITE_WORKSPACE, other_verdict="no")))
+
+
+def test_what_is_weaker_without_own_mounts_is_said_and_is_no_fault() -> None:
+    less = HELD._replace(own_mounts=False, inner=seen("blocked", CHANGE_MODE))
+    assert wall_trial.fault(less) == ""
+    assert len(wall_trial.weaker(less)) == 2
+    assert wall_trial.weaker(HELD) == ()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"without": {"a": 1}}', "null"])
+def test_what_is_no_report_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no report"):
+        Trial.of(text)
