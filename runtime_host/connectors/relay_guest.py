@@ -19,8 +19,10 @@ from runtime_host.redaction import Redactor
 HEAD_BYTES: Final = 64 * 1024
 STEP_S: Final = 20.0
 """How long a program may take over the head of a request, and from one piece of its body to the next."""
-IDLE_S: Final = 120.0
 PIECE_BYTES: Final = 64 * 1024
+LINGER_S: Final = 2.0
+LINGER_BYTES: Final = 2 * BODY_BYTES
+"""What is read past of a program that goes on sending after its answer: hung up on at once it would not see it."""
 
 
 class BodyTooLargeError(Exception):
@@ -50,9 +52,12 @@ class Guest:
         """
         if self._http.our_state is h11.DONE:
             self._http.start_next_cycle()
+            if not self._http.trailing_data[0]:
+                # It was let in before; its next word may be hours away, and is lost where it meets a close.
+                self._http.receive_data(await self._reader.read(PIECE_BYTES))
         self.was_answered = False
         self._whole = asyncio.Event()
-        async with asyncio.timeout(IDLE_S):
+        async with asyncio.timeout(STEP_S):
             event = await self._event()
         return event if isinstance(event, h11.Request) else None
 
@@ -167,6 +172,12 @@ class Guest:
 
     async def hang_up(self) -> None:
         """End the connection in peace."""
+        self._writer.write_eof()
+        read_bytes = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while read_bytes <= LINGER_BYTES and (piece := await self._reader.read(PIECE_BYTES)):
+                    read_bytes += len(piece)
         self._writer.close()
         with suppress(OSError):
             await self._writer.wait_closed()
