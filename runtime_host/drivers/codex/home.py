@@ -1,0 +1,193 @@
+"""What a session of the Codex CLI may keep on this computer: a folder that is its own.
+
+Owns the making, the marking, the locking and the removal of that folder, and the pictures that are handed to the CLI.
+Must not know the CLI's protocol. Invariants: everything in it is this person's alone (0700, 0600); one process has it
+at a time, by a lock of the kernel; what is not marked as ours is neither used nor removed. All of it waits for a disk.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from typing import Final, Self
+
+from runtime_host.drivers.codex.launch import Places
+from runtime_host.errors import AgentBusyError, AgentSessionRecoveryError
+
+MARKER: Final = "remuda-codex-home"
+LOCK: Final = "lock"
+THREAD: Final = "thread"
+CANARY: Final = ".remuda-canary"
+_EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+
+
+class Home:
+    """A folder that is held.
+
+    Attributes:
+        path: of the folder.
+        places: what is in it.
+    """
+
+    def __init__(self, path: str, lock: int) -> None:
+        self.path = path
+        self.places = Places(
+            codex_home=os.path.join(path, "codex"),
+            scratch=os.path.join(path, "scratch"),
+            tmp=os.path.join(path, "tmp"),
+            user=os.path.join(path, "user"),
+        )
+        self._lock = lock
+
+    @classmethod
+    def take(cls, path: str, session_id: str) -> Self:
+        """Make the folder where it is not there yet, and hold it.
+
+        Raises:
+            AgentBusyError: another process holds it.
+            AgentSessionRecoveryError: what is there is not the folder of this session, or cannot be used.
+        """
+        try:
+            return cls._take(path, session_id)
+        except OSError as error:
+            raise AgentSessionRecoveryError(
+                f"The folder that the Codex CLI keeps its session in cannot be used ({type(error).__name__}).",
+                session_id=session_id,
+            ) from None
+
+    @classmethod
+    def _take(cls, path: str, session_id: str) -> Self:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        _private_folder(path)
+        with os.scandir(path) as entries:
+            is_new = next(entries, None) is None
+        marker = os.path.join(path, MARKER)
+        if is_new:
+            _write(marker, session_id.encode())
+        elif not is_ours(path, session_id):
+            raise OSError(errno.EEXIST, "not the folder of this session")
+        lock = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise AgentBusyError(
+                "Another program works with this session of the Codex CLI. Wait until it has let go."
+            ) from None
+        home = cls(path, lock)
+        for folder in home.places:
+            _private_folder(folder)
+        for folder in (home.places.tmp, home.places.scratch):
+            _empty(folder)
+        return home
+
+    def put_image(self, data: bytes, media_type: str) -> str:
+        """Keep a picture where the CLI reads it; its path."""
+        name = f"{secrets.token_hex(8)}.{_EXTENSIONS.get(media_type, 'png')}"
+        path = os.path.join(self.places.tmp, name)
+        _write(path, data)
+        return path
+
+    def note_thread(self, thread_id: str) -> None:
+        """Keep the id of the thread beside what the CLI keeps of it."""
+        _write(os.path.join(self.path, THREAD), thread_id.encode())
+
+    def noted_thread(self) -> str:
+        """The id that was kept last; "" without one."""
+        try:
+            with open(os.path.join(self.path, THREAD), encoding="ascii") as file:
+                return file.read(256)
+        except (OSError, ValueError):
+            return ""
+
+    def let_go(self) -> None:
+        """Another process may have it. Idempotent."""
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
+
+
+class Canaries:
+    """Files that no command may read, in folders that no command may see. A context; gone at its end."""
+
+    def __init__(self, folders: tuple[str, ...], session_id: str) -> None:
+        self.word = secrets.token_hex(16)
+        self.paths = tuple(os.path.join(folder, f"{CANARY}-{session_id}") for folder in folders)
+
+    def __enter__(self) -> Self:
+        try:
+            for path in self.paths:
+                _write(path, self.word.encode())
+        except OSError:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for path in self.paths:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def is_ours(path: str, session_id: str) -> bool:
+    """Whether a folder is the one that was made for a session."""
+    try:
+        found = os.open(os.path.join(path, MARKER), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.read(found, 4096) == session_id.encode()
+    finally:
+        os.close(found)
+
+
+def remove(path: str, session_id: str) -> None:
+    """Remove the folder of a session with everything in it. One that is not there is removed.
+
+    Raises:
+        OSError: something is left, or it is not ours.
+    """
+    if not os.path.lexists(path):
+        return
+    if not is_ours(path, session_id) and os.listdir(path):
+        raise OSError(errno.EPERM, "not the folder of this session")
+    lock = os.path.join(path, LOCK)
+    with contextlib.suppress(FileNotFoundError):
+        held = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(held)
+    # The marker last, so that a removal that was interrupted can be taken up again.
+    for name in os.listdir(path):
+        if name != MARKER:
+            _remove(os.path.join(path, name))
+    shutil.rmtree(path)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+def _empty(folder: str) -> None:
+    for name in os.listdir(folder):
+        _remove(os.path.join(folder, name))
+
+
+def _private_folder(path: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, "a link in place of a folder")
+    os.chmod(path, 0o700)
+
+
+def _write(path: str, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)
