@@ -453,7 +453,7 @@ class CodexSession:
         server, self._server = self._server, None
         if server is None:
             return
-        if at_once and server.program.returncode is None and server.is_alive:
+        if at_once and server.program.returncode is None:
             # Asked politely it would write into its record that the user had stopped it, and whatever it waited for.
             with contextlib.suppress(OSError):
                 os.kill(server.program.pid, signal.SIGKILL)
