@@ -7,6 +7,7 @@ is there, and ends in the reverse order of its making.
 import asyncio
 import functools
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -252,7 +253,7 @@ class Host:
                 homes,
                 cli=functools.partial(self.harnesses.program, CODEX.driver),
                 declared=self.declared,
-                hidden=(str(self.paths.data),),
+                hidden=(os.path.realpath(self.paths.data),),
             )
 
         def claude() -> Callable[[], AgentDriver]:

@@ -162,11 +162,13 @@ class SetupDesk:
 
     async def _harnesses(self, authority: ChannelAuthority) -> list[dto.Message]:
         host = self._host
-        # What is known already is shown while programs are asked for their version.
         look = asyncio.ensure_future(host.harnesses.look())
         await asyncio.sleep(0)
         try:
-            self._tell(authority, dto.Harnesses(rows=await harness_views.rows(host)))
+            rows = await harness_views.rows(host)
+            if any(row.state == "looking" for row in rows):
+                # Programs may take a while to say their version.
+                self._tell(authority, dto.Harnesses(rows=rows))
         finally:
             await look
         return [dto.Harnesses(rows=await harness_views.rows(host))]

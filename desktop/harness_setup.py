@@ -163,7 +163,7 @@ class Harnesses:
     def standing(self, driver: str) -> Standing:
         """How a harness stands, as far as it was looked at."""
         found = self._standing.get(driver)
-        if found is not None and not (self._at_work and found.state != "ready"):
+        if found is not None:
             return found
         return Standing("looking" if self._at_work else "missing", way=_way(self.kinds[driver]))
 
