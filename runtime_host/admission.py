@@ -307,11 +307,19 @@ class Dispatched(NamedTuple):
     first_position: int
 
 
-def mark_dispatched(tx: AgentTx, run_id: str, sequence_mark: int) -> Dispatched | None:
-    """Write that the input may be sent from now on. None when the run is gone or is past this already."""
+def mark_dispatched(
+    tx: AgentTx, run_id: str, sequence_mark: int, driver_state: dict[str, Any] | None = None
+) -> Dispatched | None:
+    """Write that the input may be sent from now on, and what the harness says it is found by.
+
+    None when the run is gone or is past this already.
+    """
     run = tx.run(run_id)
     if run is None or run.phase != "admitted":
         return None
+    session = tx.session(run.session_id)
+    if session is not None and driver_state is not None and driver_state != session.driver_state:
+        tx.put_session(msgspec.structs.replace(session, driver_state=driver_state))
     run = msgspec.structs.replace(run, phase="dispatched", sequence_mark=sequence_mark)
     tx.put_run(run)
     return Dispatched(run, tx.count_items(run.session_id))

@@ -6,7 +6,7 @@ character that was durable, and is never sent again. The one exception repeats n
 the results of tools which nobody was told of goes on from there, with the results that were kept.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ from runtime_host.storage.base import (
     SALVAGED,
     UNRESOLVED,
     AgentTx,
+    ItemHead,
     ItemRecord,
     ItemState,
     RunRecord,
@@ -124,11 +125,17 @@ def look_back(tx: AgentTx, session_id: str, *, unsent: int = 0, with_runs: bool 
 
 
 class TakenUp(NamedTuple):
-    """A run that goes on once the transaction is durable. `calls`: of its tools, from before."""
+    """A run that goes on once the transaction is durable.
+
+    Attributes:
+        calls: of its tools, from before.
+        calls_shown: the items of those of them that nobody was told of, by the ids of the calls; they end in this run.
+    """
 
     run: RunRecord
     first_position: int
     calls: tuple[ToolCallRecord, ...]
+    calls_shown: tuple[tuple[str, ItemRecord], ...] = ()
 
 
 def take_up(tx: AgentTx, run_id: str, sequence_mark: int) -> TakenUp | None:
@@ -137,10 +144,11 @@ def take_up(tx: AgentTx, run_id: str, sequence_mark: int) -> TakenUp | None:
     calls = tuple(tx.tool_calls(run_id))
     if run is None or run.phase != "dispatched" or not outbox.can_continue(calls):
         return None
-    _end_open_items(tx, run, "stopped")
+    shown = _shown_calls(tx, run, {call.call_id for call in calls if call.phase in ("requested", "acknowledged")})
+    _end_open_items(tx, run, "stopped", but={item.item_id for item in shown.values()})
     run = msgspec.structs.replace(run, sequence_mark=sequence_mark)
     tx.put_run(run)
-    return TakenUp(run, tx.count_items(run.session_id), calls)
+    return TakenUp(run, tx.count_items(run.session_id), calls, tuple(shown.items()))
 
 
 def settle_unknown(tx: AgentTx, run: RunRecord, now_ms: int) -> RunRecord:
@@ -170,14 +178,32 @@ def settle_unknown(tx: AgentTx, run: RunRecord, now_ms: int) -> RunRecord:
     return run
 
 
-def _end_open_items(tx: AgentTx, run: RunRecord, state: ItemState) -> None:
+def _items_of(tx: AgentTx, run: RunRecord) -> Iterator[ItemHead]:
+    """What a run has in the transcript besides its input, without the texts."""
     first = int(run.input.get("position", 0)) + 1
     end = tx.count_items(run.session_id)
     while first < end:
         for item in tx.items(run.session_id, first, _PAGE, 0):
-            if item.run_id == run.run_id and item.state == "open":
-                tx.finish_item(item.item_id, state=state, text=None)
+            if item.run_id == run.run_id:
+                yield item
         first += _PAGE
+
+
+def _end_open_items(tx: AgentTx, run: RunRecord, state: ItemState, *, but: Collection[str] = ()) -> None:
+    for item in _items_of(tx, run):
+        if item.state == "open" and item.item_id not in but:
+            whole = item.kind == "plan" and item.about.get("completed")
+            tx.finish_item(item.item_id, state="complete" if whole else state, text=None)
+
+
+def _shown_calls(tx: AgentTx, run: RunRecord, call_ids: Collection[str]) -> dict[str, ItemRecord]:
+    """The items of calls of tools, by the ids of the calls."""
+    found: dict[str, ItemRecord] = {}
+    for head in _items_of(tx, run):
+        call_id = str(head.about.get("call"))
+        if head.kind == "tool" and call_id in call_ids and (item := tx.item(head.item_id)) is not None:
+            found[call_id] = item
+    return found
 
 
 def is_written(known: RunRecord, record: RunRecord) -> bool:

@@ -390,8 +390,10 @@ class _Drive:
         if self._stop_reason is not None:
             return _Outcome("withdraw")
         try:
+            # What the harness was opened as is durable with it: after a crash the session is found by that.
+            state = self._driver_state_if_any()
             dispatched = await self.seat.store.transact(
-                lambda tx: mark_dispatched(tx, self.run.run_id, self._sequence_mark)
+                lambda tx: mark_dispatched(tx, self.run.run_id, self._sequence_mark, state)
             )
         except StorageError as error:
             return _Outcome("fail", error=_run_error(error, self.seat.driver_id))
@@ -419,6 +421,8 @@ class _Drive:
         made = taken.first_position - self._first_position
         self._first_position = taken.first_position
         self.transcript.start_at(self._first_position, made)
+        for call_id, item in taken.calls_shown:
+            self.transcript.adopt(call_id, item)
         self.journal.append(
             "diagnostic",
             {
@@ -633,15 +637,19 @@ class _Drive:
 
     async def _pump(self, native: DriverRun) -> None:
         events = native.events()
-        taken = 0
+        taken = fed = 0
         try:
             async for event in events:
                 if self._over:
                     return
                 self.intake.take(event)
                 taken += 1
-                if taken == PUMP_TURN_EVENTS or self.transcript.unwritten_chars > UNWRITTEN_CHARS:
-                    taken = 0
+                if (
+                    taken == PUMP_TURN_EVENTS
+                    or self.transcript.unwritten_chars > UNWRITTEN_CHARS
+                    or self.transcript.fed_chars - fed > UNWRITTEN_CHARS
+                ):
+                    taken, fed = 0, self.transcript.fed_chars
                     await asyncio.sleep(0)
                     await self._let_disk_catch_up()
                     if self.journal.numbers_taken > self._sequence_mark - _MARK_SLACK:
@@ -845,9 +853,20 @@ class _Drive:
         self.seat.ended(self.run, "abandoned")
         self.run._lose(sentence)
 
+    def _driver_state_if_any(self) -> dict[str, Any] | None:
+        try:
+            return self._masked_state()
+        except Exception:
+            # Told at the end of the run, where it is asked for again.
+            return None
+
+    def _masked_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = freeze(self.seat.redactor.value(self.seat.driver_session.state()))
+        return state
+
     def _driver_state(self) -> dict[str, Any] | None:
         try:
-            state: dict[str, Any] = freeze(self.seat.redactor.value(self.seat.driver_session.state()))
+            return self._masked_state()
         except Exception as error:
             self.journal.append(
                 "diagnostic",
@@ -859,7 +878,6 @@ class _Drive:
                 },
             )
             return None
-        return state
 
     async def _store_end(self, record: RunRecord, driver_state: dict[str, Any] | None, status: str) -> None:
         batch = self.transcript.pending_writes()

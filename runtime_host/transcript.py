@@ -1,16 +1,17 @@
 """Folds what a driver yields of one run into transcript items, and says what of them is to be written.
 
 Owns the items of a run from their first character to their durable end: ids, positions, text, redaction
-across pieces, the byte limit of the output. Must not know loops, stores' insides or events' numbers.
-Invariants: positions follow one another without a hole; text once taken is never lost, whatever ends
-the run; an item is forgotten only after its end was acknowledged as durable; nothing unredacted is
-kept.
+across pieces, the byte limit of the output, the bound of what a command writes. Must not know loops, stores'
+insides or events' numbers. Invariants: positions follow one another without a hole; text once taken is never
+lost, whatever ends the run, but the middle of what is longer than its bound, and that is said in it; an item is
+forgotten only after its end was acknowledged as durable; nothing unredacted is kept.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from runtime_host.canonical import cut_utf8
+from runtime_host.canonical import FrozenDict, cut_utf8
+from runtime_host.long_text import LongText
 from runtime_host.storage.base import AgentTx, ItemKind, ItemRecord, ItemState
 
 TRUNCATION_LINE: Final = "[output truncated by Agent Runtime]"
@@ -20,9 +21,18 @@ REWRITTEN_CHARS: Final = 65_536
 """A text up to this is written anew at its end, so that it is read as one; of a longer one only what is missing."""
 ITEM_CHARS: Final = 1024
 """What an item counts for besides its text, as long as it is not durable."""
+ACTIVITY_CHARS: Final = 1024 * 1024
+"""Of the text of one thing that a harness did: half of it from the beginning, half from the end."""
+ACTIVITIES_CHARS: Final = 32 * 1024 * 1024
+"""Of such texts of one run; what comes after has only `LATER_CHARS` each."""
+LATER_CHARS: Final = 8 * 1024
+OPEN_ACTIVITIES: Final = 1024
+"""Things that go on at once in a run; when there are more, the oldest is no longer followed."""
 _SUFFIX: Final = "\n" + TRUNCATION_LINE
 
 TextKind: TypeAlias = Literal["reply", "reasoning"]
+ActivityKind: TypeAlias = Literal["plan", "command", "tool", "change"]
+ACTIVITY_KINDS: Final[frozenset[str]] = frozenset({"plan", "command", "tool", "change"})
 
 
 class TextStream(Protocol):
@@ -55,17 +65,23 @@ class SettleItem(NamedTuple):
     record: ItemRecord
 
 
+class PutAbout(NamedTuple):
+    item_id: str
+    about: dict[str, Any]
+
+
 class FinishItem(NamedTuple):
-    """End an item. Without a text it has the one that was added and appended."""
+    """End an item. Without a text it has the one that was added and appended; so with what is known of it."""
 
     item_id: str
     state: ItemState
     text: str | None
     code: str
     detail: str
+    about: dict[str, Any] | None = None
 
 
-ItemWrite: TypeAlias = AddItem | AppendText | FinishItem | SettleItem
+ItemWrite: TypeAlias = AddItem | AppendText | PutAbout | FinishItem | SettleItem
 
 
 class OpenItem(NamedTuple):
@@ -77,13 +93,24 @@ class OpenItem(NamedTuple):
     text: str
     state: ItemState = "open"
     created_ms: int = 0
+    about: dict[str, Any] = FrozenDict()
+    code: str = ""
+    detail: str = ""
+
+
+class Place(NamedTuple):
+    """Where an item stands; `opened`: just now."""
+
+    item_id: str
+    position: int
+    opened: bool
 
 
 class Piece(NamedTuple):
     """New text of an item: what may be shown, and at which character it starts."""
 
     item_id: str
-    kind: TextKind
+    kind: ItemKind
     position: int
     at: int
     text: str
@@ -91,18 +118,23 @@ class Piece(NamedTuple):
 
 class _Item:
     __slots__ = (
+        "about",
         "added",
+        "adopted",
         "blocks",
         "chars",
         "code",
         "created_ms",
         "detail",
         "durable_chars",
+        "durable_revision",
         "item_id",
         "kind",
+        "long",
         "parts",
         "position",
         "replaced",
+        "revision",
         "state",
         "stream",
     )
@@ -122,6 +154,21 @@ class _Item:
         self.added = False
         self.replaced = False
         self.durable_chars = 0
+        # What is known of it, and how often that has changed.
+        self.about: dict[str, Any] = {}
+        self.revision = 0
+        self.durable_revision = 0
+        self.long: LongText | None = None
+        # An earlier process wrote it, in whatever state: it is written again at its end only.
+        self.adopted = False
+
+    def know(self, about: dict[str, Any]) -> bool:
+        """What is known of it now; whether that is news."""
+        if about == self.about:
+            return False
+        self.about = about
+        self.revision += 1
+        return True
 
     def add(self, piece: str) -> None:
         self.parts.append(piece)
@@ -166,7 +213,7 @@ class Batch(NamedTuple):
     """Writes for one transaction, and what they make durable once it is acknowledged."""
 
     writes: tuple[ItemWrite, ...]
-    marks: tuple[tuple[_Item, int, bool], ...]
+    marks: tuple[tuple[_Item, int, int, bool], ...]
     taken_chars: int
 
 
@@ -200,7 +247,9 @@ class Transcript:
         self._streamed_bytes = 0
         self._completed_bytes = 0
         self._now_ms = now_ms
-        self._by_native: dict[tuple[TextKind, str], _Item] = {}
+        self._by_native: dict[tuple[ItemKind, str], _Item] = {}
+        self._activities: dict[tuple[ActivityKind, str], _Item] = {}
+        self._activity_chars = 0
         self._live: dict[str, _Item] = {}
         self._made = 0
         self._last_reply: _Item | None = None
@@ -208,11 +257,23 @@ class Transcript:
         self._taken_chars = 0
         self._durable_chars = 0
         self.truncated = False
+        self.fed_chars = 0
+        """How much text has come of what the harness does, kept or not."""
 
     def start_at(self, position: int, made: int = 0) -> None:
         """Where the first item goes, and how many the run has already. Before anything is taken."""
         self._next_position = position
         self._made = made
+
+    def adopt(self, native_id: str, record: ItemRecord) -> None:
+        """A call of a tool that an earlier process began and that ends in this one. Before anything is taken."""
+        item = _Item(record.item_id, record.kind, record.position, record.created_ms, None)
+        item.replace(record.text)
+        item.replaced = False
+        item.durable_chars = item.chars
+        item.about = record.about
+        item.added = item.adopted = True
+        self._live[item.item_id] = self._activities["tool", native_id] = item
 
     # ------------------------------------------------------------------------------------ folding
 
@@ -254,24 +315,126 @@ class Transcript:
         item.state = "complete"
         return tail, _seen(item)
 
-    def flush(self) -> list[Piece]:
-        """Give what open items hold back. For the end of a run: more text of them would not join up masked."""
-        tails = [self._flush(item, kind) for (kind, _native_id), item in self._by_native.items()]
+    # ----------------------------------------------------------------------------- what was done
+
+    @property
+    def open_activities(self) -> int:
+        return len(self._activities)
+
+    def oldest_activity(self) -> tuple[ActivityKind, str]:
+        """The one that was begun first of those that go on."""
+        return next(iter(self._activities))
+
+    def known(self, kind: ActivityKind, native_id: str) -> dict[str, Any]:
+        """What is known of something that goes on."""
+        item = self._activities.get((kind, native_id))
+        return {} if item is None else item.about
+
+    def activity(self, kind: ActivityKind, native_id: str, about: dict[str, Any] | None = None) -> Place:
+        """Something that the harness does, opened when it is new; with what is known of it now."""
+        item = self._activities.get((kind, native_id))
+        opened = item is None
+        if item is None:
+            # A command's output arrives in pieces; all else comes whole.
+            item = self._make(kind, self._redactor.stream() if kind == "command" else None)
+            self._activities[kind, native_id] = item
+        if about is not None and item.know(about) and not opened:
+            self._taken_chars += ITEM_CHARS
+        return Place(item.item_id, item.position, opened)
+
+    def output(self, native_id: str, text: str) -> Piece | None:
+        """Take more of what a command writes, which was opened before. None when nothing of it may be shown yet."""
+        item = self._activities["command", native_id]
+        self.fed_chars += len(text)
+        shown = item.stream.feed(text) if item.stream is not None else self._redactor.text(text)
+        return self._lengthen(item, shown)
+
+    def finish(
+        self,
+        kind: ActivityKind,
+        native_id: str,
+        *,
+        state: ItemState,
+        text: str | None,
+        code: str = "",
+        detail: str = "",
+    ) -> tuple[list[Piece], OpenItem]:
+        """End what the harness did, which was opened before. `text` is the whole of it, unless pieces gave more.
+
+        Returns:
+            what no piece has given yet of what it wrote, and the item as it ended.
+        """
+        item = self._activities.pop((kind, native_id))
+        tails = self._end_text(item)
+        if text:
+            whole = self._whole(text)
+            if not item.chars:
+                # It came whole. Its text is given as one piece, so that pieces always make up an item.
+                self._replace(item, whole)
+                tails = [Piece(item.item_id, kind, item.position, 0, whole)] if whole else []
+            elif len(whole) > item.chars:
+                # Pieces may have begun late; a whole that is shorter was cut by whoever gave it.
+                self._replace(item, whole)
+        self._activity_chars += item.chars
+        item.state, item.code, item.detail = state, code, detail
+        return tails, _seen(item)
+
+    def _lengthen(self, item: _Item, shown: str) -> Piece | None:
+        if item.long is None:
+            item.long = self._long()
+        kept = item.long.take(shown)
+        return self._grow(item, item.kind, kept) if kept else None
+
+    def _end_text(self, item: _Item) -> list[Piece]:
+        """The rest of what a command has written: what was held back, and the end of what is long."""
+        held = item.stream.flush() if item.stream is not None else ""
+        item.stream = None
+        tails = [self._lengthen(item, held) if held else None]
+        if item.long is not None:
+            end, item.long = item.long.end(), None
+            tails.append(self._grow(item, item.kind, end) if end else None)
         return [tail for tail in tails if tail is not None]
 
+    def _long(self) -> LongText:
+        return LongText(ACTIVITY_CHARS if self._activity_chars < ACTIVITIES_CHARS else LATER_CHARS)
+
+    def _whole(self, text: str) -> str:
+        """A text that comes whole, masked and within its bound."""
+        self.fed_chars += len(text)
+        long, stream = self._long(), self._redactor.stream()
+        kept = [long.take(stream.feed(text[at : at + BLOCK_CHARS])) for at in range(0, len(text), BLOCK_CHARS)]
+        kept.append(long.take(stream.flush()))
+        return "".join((*kept, long.end()))
+
+    # ------------------------------------------------------------------------------------ the end
+
+    def flush(self) -> list[Piece]:
+        """Give what open items hold back. For the end of a run: more text of them would not join up masked."""
+        tails = [self._flush(item, item.kind) for item in self._by_native.values()]
+        rests = [rest for item in self._activities.values() for rest in self._end_text(item)]
+        return [*(tail for tail in tails if tail is not None), *rests]
+
     def close_open(self, state: ItemState) -> list[OpenItem]:
-        """End whatever is open, with the text it has."""
-        ended = list(self._by_native.values())
+        """End whatever is open, with the text it has. What became of a thing that nobody ended is not known."""
+        ended = [*self._by_native.values(), *self._activities.values()]
         self._by_native.clear()
+        self._activities.clear()
+        ended.sort(key=lambda item: item.position)
         for item in ended:
-            item.state = state
+            if item.kind == "plan":
+                item.state = "complete" if item.about.get("completed") else state
+            elif item.kind in ACTIVITY_KINDS and state == "complete":
+                item.state = "unknown"
+            else:
+                item.state = state
         return [_seen(item) for item in ended]
 
-    def notice(self, text: str, *, state: ItemState, code: str, detail: str = "") -> None:
-        """Add what the person must know of the end of the run."""
+    def notice(self, text: str, *, state: ItemState, code: str, detail: str = "") -> Place:
+        """Add what the person must know."""
         item = self._make("notice", None)
         self._replace(item, text)
         item.state, item.code, item.detail = state, code, detail
+        return Place(item.item_id, item.position, True)
 
     def reply_text(self) -> str:
         """Text of the run's newest reply, finished or not."""
@@ -296,24 +459,34 @@ class Transcript:
     def pending_writes(self) -> Batch:
         """What must be written to make everything taken so far durable. Changes nothing."""
         writes: list[ItemWrite] = []
-        marks: list[tuple[_Item, int, bool]] = []
+        marks: list[tuple[_Item, int, int, bool]] = []
         for item in self._live.values():
-            ended = item.state != "open"
-            if self._doubtful:
-                writes.append(SettleItem(self._record(item, item.text())))
-            elif not item.added:
-                writes.append(AddItem(self._record(item, item.text())))
-            elif ended and (item.replaced or item.chars <= REWRITTEN_CHARS):
-                writes.append(FinishItem(item.item_id, item.state, item.text(), item.code, item.detail))
-            else:
-                if item.chars > item.durable_chars:
-                    writes.append(AppendText(item.item_id, item.durable_chars, item.text_from(item.durable_chars)))
-                elif not ended:
-                    continue
-                if ended:
-                    writes.append(FinishItem(item.item_id, item.state, None, item.code, item.detail))
-            marks.append((item, item.chars, ended))
+            some = self._writes_of(item)
+            if some:
+                writes += some
+                marks.append((item, item.chars, item.revision, item.state != "open"))
         return Batch(tuple(writes), tuple(marks), self._taken_chars)
+
+    def _writes_of(self, item: _Item) -> list[ItemWrite]:
+        """What makes one item durable as it is; nothing when it is."""
+        ended = item.state != "open"
+        if item.adopted and not ended:
+            return []
+        if self._doubtful:
+            return [SettleItem(self._record(item, item.text()))]
+        if not item.added:
+            return [AddItem(self._record(item, item.text()))]
+        about = item.about if item.revision != item.durable_revision else None
+        if ended and (item.replaced or item.chars <= REWRITTEN_CHARS):
+            return [FinishItem(item.item_id, item.state, item.text(), item.code, item.detail, about)]
+        writes: list[ItemWrite] = []
+        if item.chars > item.durable_chars:
+            writes.append(AppendText(item.item_id, item.durable_chars, item.text_from(item.durable_chars)))
+        if ended:
+            writes.append(FinishItem(item.item_id, item.state, None, item.code, item.detail, about))
+        elif about is not None:
+            writes.append(PutAbout(item.item_id, about))
+        return writes
 
     def doubt(self) -> None:
         """A batch was asked for and its answer was lost: whether it is durable is not known."""
@@ -323,9 +496,10 @@ class Transcript:
         """The batch is durable."""
         self._doubtful = False
         self._durable_chars = batch.taken_chars
-        for item, chars, ended in batch.marks:
+        for item, chars, revision, ended in batch.marks:
             item.added = True
             item.durable_chars = chars
+            item.durable_revision = revision
             if ended:
                 self._live.pop(item.item_id, None)
 
@@ -345,7 +519,7 @@ class Transcript:
         self._live[item.item_id] = item
         return item
 
-    def _grow(self, item: _Item, kind: TextKind, shown: str) -> Piece | None:
+    def _grow(self, item: _Item, kind: ItemKind, shown: str) -> Piece | None:
         if self._limit_bytes is not None and kind == "reply":
             shown = self._within_limit(shown, self._limit_bytes)
             if not shown:
@@ -360,7 +534,7 @@ class Transcript:
         item.replace(text)
         self._taken_chars += len(text)
 
-    def _flush(self, item: _Item, kind: TextKind) -> Piece | None:
+    def _flush(self, item: _Item, kind: ItemKind) -> Piece | None:
         held = item.stream.flush() if item.stream is not None else ""
         item.stream = None
         return self._grow(item, kind, held) if held else None
@@ -394,6 +568,7 @@ class Transcript:
             created_ms=item.created_ms,
             code=item.code,
             detail=item.detail,
+            about=item.about,
         )
 
 
@@ -405,8 +580,10 @@ def write_items(tx: AgentTx, writes: Sequence[ItemWrite]) -> None:
                 tx.add_item(record)
             case AppendText(item_id, at_chars, text):
                 tx.append_text(item_id, at_chars, text)
-            case FinishItem(item_id, state, text, code, detail):
-                tx.finish_item(item_id, state=state, text=text, code=code, detail=detail)
+            case PutAbout(item_id, about):
+                tx.put_about(item_id, about)
+            case FinishItem(item_id, state, text, code, detail, about):
+                tx.finish_item(item_id, state=state, text=text, code=code, detail=detail, about=about)
             case SettleItem(record):
                 _settle(tx, record)
 
@@ -417,8 +594,17 @@ def _settle(tx: AgentTx, record: ItemRecord) -> None:
         tx.add_item(record)
     elif record.state == "open":
         tx.append_text(record.item_id, len(known.text), record.text[len(known.text) :])
+        if known.about != record.about:
+            tx.put_about(record.item_id, record.about)
     else:
-        tx.finish_item(record.item_id, state=record.state, text=record.text, code=record.code, detail=record.detail)
+        tx.finish_item(
+            record.item_id,
+            state=record.state,
+            text=record.text,
+            code=record.code,
+            detail=record.detail,
+            about=record.about,
+        )
 
 
 def bound_text(text: str, limit_bytes: int) -> str:
@@ -431,4 +617,14 @@ def bound_text(text: str, limit_bytes: int) -> str:
 
 
 def _seen(item: _Item) -> OpenItem:
-    return OpenItem(item.item_id, item.kind, item.position, item.text(), item.state, item.created_ms)
+    return OpenItem(
+        item.item_id,
+        item.kind,
+        item.position,
+        item.text(),
+        item.state,
+        item.created_ms,
+        item.about,
+        item.code,
+        item.detail,
+    )

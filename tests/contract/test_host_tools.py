@@ -91,6 +91,10 @@ def completed(events: list[AgentEvent]) -> list[dict[str, Any]]:
     return [event.data for event in events if event.type == "tool.completed"]
 
 
+LAID_OUT = json.dumps(json.loads(RAIN), indent=2)
+"""A result as the transcript has it."""
+
+
 async def calls_of(store: AgentStore, result: AgentResult) -> list[ToolCallRecord]:
     return await store.read(lambda tx: tx.tool_calls(result.run_id))
 
@@ -126,9 +130,13 @@ async def test_a_tool_is_called_and_its_result_told(chat_server: ChatServer, sto
     assert [each["stage"] for each in progress][0::3] == ["arguments-started", "arguments-completed"]
     assert "".join(each.get("delta", "") for each in progress) == '{"city": "Paris"}'
     started = next(event.data for event in events if event.type == "tool.started")
-    assert started == {"id": "call_a", "name": "look", "arguments": {"city": "Paris"}}
+    # Known by the item that the transcript has of it: what the model calls it is nobody else's business.
+    item_id = f"{result.run_id}.1"
+    assert started == {"id": item_id, "index": 1, "name": "look", "arguments": {"city": "Paris"}}
+    assert {each["id"] for each in progress} == {item_id}
+    assert [each.get("opened") for each in progress] == [True, *[None] * (len(progress) - 1)]
     [done] = completed(events)
-    assert (done["id"], done["name"], done["error"]) == ("call_a", "look", None)
+    assert (done["id"], done["name"], done["error"], done["state"]) == (item_id, "look", None, "complete")
     assert done["result"] == {"city": "Paris", "weather": "rain"}
     assert done["duration_ms"] >= 0
     iterations = [event.data for event in events if event.type == "agent.iteration.completed"]
@@ -169,7 +177,8 @@ async def test_parallel_calls_run_in_order_and_are_told_together(
     async with runtime_on(chat_server, store, world) as runtime:
         events, result = await ask(await open_session(runtime))
     assert world.effects == ["Paris", "Rome"]
-    assert [each["id"] for each in completed(events)] == ["call_a", "call_b"]
+    assert [each["result"]["city"] for each in completed(events)] == ["Paris", "Rome"]
+    assert [each["id"] for each in completed(events)] == [f"{result.run_id}.{number}" for number in (1, 2)]
     assert [each["tool_call_id"] for each in results_sent(chat_server)] == ["call_a", "call_b"]
     assert len(chat_server.requests) == 2
     assert result.status == "completed"
@@ -186,8 +195,11 @@ async def test_text_before_a_call_is_a_message_of_its_own(
     assert [(item.kind, item.text) for item in items] == [
         ("user", "What is the weather?"),
         ("reply", "Let me look."),
+        ("tool", LAID_OUT),
         ("reply", f"It says: {RAIN}"),
     ]
+    assert items[2].about["name"] == "look"
+    assert items[2].about["arguments"] == '{"city":"Paris"}'
     assert result.output_text == f"It says: {RAIN}"
     assert chat_server.requests[-1].json()["messages"][-2]["content"] == "Let me look."
 
@@ -1010,6 +1022,8 @@ async def test_a_run_that_goes_on_shows_the_gap_and_numbers_on(
     assert [(item.kind, item.state, item.text) for item in items] == [
         ("user", "complete", "What is the weather?"),
         ("reply", "complete", "Let me look."),
+        # Begun before the restart, and ended after it.
+        ("tool", "complete", LAID_OUT),
         ("reply", "complete", f"It says: {RAIN}"),
     ]
     assert result.output_text == f"It says: {RAIN}"
