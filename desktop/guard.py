@@ -7,8 +7,8 @@ it did to its session, its signals or its parent; and the child's environment ho
 allow-list and the caller name, nothing else of the host's.
 
 The line between the two is one socket. From the host: one JSON line with the order (command,
-environment, folder: nothing of it is in argv), later at most a stop order; its end means that
-the host is gone, and the guard then stops everything by itself. To the host: JSON lines
+environment, folder, the wall around the child: nothing of it is in argv), later at most a stop
+order; its end means that the host is gone, and the guard then stops everything by itself. To the host: JSON lines
 `started`, `failed`, `exited`, `left`, `gone`. The child's three standard streams are the guard's
 own when it starts and the child's alone afterwards.
 

@@ -13,12 +13,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from desktop.isolation import mounts
 from desktop.isolation.walls import WallOrder
 from desktop.roles import self_command
 from ui import probes
+
+if TYPE_CHECKING:
+    from ui.wire.dto import RunProbes
 
 Seen = dict[str, tuple[str, str]]
 """Verdict and detail by the name of the attempt, as `ui.probes` has them."""
@@ -117,14 +121,11 @@ def _verdict(seen: Seen, name: str) -> str:
 
 def probe(argv: list[str]) -> int:
     """Make every attempt of the order on standard input; what came of each goes to standard output."""
-    import msgspec
-
-    from ui.wire.dto import RunProbes
-
     if len(argv) != 1:
         print("remuda: the role wall-probe is started by a trial only", file=sys.stderr)
         return 2
-    targets = msgspec.json.decode(sys.stdin.buffer.read(), type=RunProbes)
+    # Behind the wall are this program and Python, no library.
+    targets = cast("RunProbes", SimpleNamespace(**json.loads(sys.stdin.buffer.read())))
     seen: Seen = {name: (verdict, detail) for name, verdict, detail in probes.run(targets)}
     seen[WRITE_WORKSPACE] = _attempt(lambda: Path(argv[0], f"probe-{os.getpid()}").touch())
     seen[CHANGE_MODE] = _attempt(lambda: os.chmod(targets.secret_file, 0o600))

@@ -25,7 +25,7 @@ USER_ID = 61_234
 
 _SYSTEM_PYTHON = "/usr/bin/python3"
 _DISTRIBUTIONS = ("PySide6-Essentials", "shiboken6", "msgspec")
-_PACKAGES = ("ui", "desktop", "resources")
+_PACKAGES = ("ui", "desktop", "resources", "runtime_host")
 _ROOT = Path(__file__).resolve().parents[2]
 
 
