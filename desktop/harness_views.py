@@ -48,7 +48,7 @@ _WORDS: Final = {
     "isolation.workspace": "Is held in its folder",
     "isolation.tenant": "Keeps people apart",
 }
-_HELD: Final = {"filesystem": "Files", "commands": "Commands", "sandbox_network": "Their network"}
+_HELD: Final = {"filesystem": "files", "commands": "commands", "sandbox_network": "their network"}
 MOST_BADGES: Final = 32
 
 
@@ -115,7 +115,7 @@ def _held(said: DriverInspection, name: str) -> str:
     for field, word in _HELD.items():
         if (who := said.enforcement.get(field)) is not None:
             by.setdefault(who.removeprefix(f"{said.driver_id}: ").replace(said.driver_id, name), []).append(word)
-    return "; ".join(f"{', '.join(fields)}: {who}" for who, fields in by.items())
+    return ". ".join(f"{' and '.join(fields).capitalize()}: {who}" for who, fields in by.items())
 
 
 async def _inspection(host: "Host", choice: Choice) -> DriverInspection:
