@@ -44,6 +44,8 @@ app.add_typer(profiles_app, name="profiles")
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 """What typer raises for arguments that make no sense; it names only some of its kinds."""
 
+LONGEST_DEED_CHARS = 300
+
 Harness = Annotated[str | None, typer.Option(help="Harness, e.g. native.agent.")]
 ConnectorName = Annotated[str | None, typer.Option("--connector", help="Connector by name.")]
 Model = Annotated[str | None, typer.Option(help="Model of the connector.")]
@@ -141,6 +143,9 @@ class _RunLines:
             print(f"\n[{event['data']['from']} to {event['data']['to']} are no longer kept]", flush=True)
         elif event["type"] == "diagnostic" and event["data"].get("code") == "RETRY":
             print(f"remuda: {plain(event['data']['message'])}", file=sys.stderr, flush=True)
+        elif words := _did(event["type"], event["data"]):
+            # Beside the answer: what a harness does on its way to it.
+            print(f"remuda: {plain(words)[:LONGEST_DEED_CHARS]}", file=sys.stderr, flush=True)
 
     def _result(self, result: dict[str, Any]) -> None:
         if self._in_text:
@@ -164,6 +169,19 @@ class _RunLines:
         session, run_id = self._accepted["session"], self._accepted["run"]
         self({"result": {"type": "result", "session": session, "run_id": run_id, "status": "unknown", "error": lost}})
         return UNKNOWN
+
+
+def _did(kind: str, data: dict[str, Any]) -> str:
+    """What a harness did, in one line; empty for what is no deed."""
+    if kind == "command.started":
+        return f"runs {' '.join(str(data.get('command', '')).split())}"
+    if kind == "tool.started":
+        return f"uses {data.get('name', 'a tool')}"
+    if kind == "file.changed":
+        return f"{data.get('change', 'changed')} {data.get('path', 'a file')}"
+    if kind == "diagnostic" and data.get("level") in ("warning", "error") and data.get("message"):
+        return str(data["message"])
+    return ""
 
 
 @app.command()
