@@ -97,6 +97,13 @@ def _user_namespaces() -> bool:
         return False
 
 
+def _own_network() -> bool:
+    """Whether this user may make a network with nobody else in it."""
+    from tests.loopback.name_sink import may_make_networks
+
+    return may_make_networks()
+
+
 def _module(name: str) -> Callable[[], bool]:
     import importlib.util
 
@@ -111,8 +118,11 @@ CAPABILITIES: dict[str, tuple[Callable[[], bool], str]] = {
     "not-root": (lambda: os.geteuid() != 0, "run as root"),
     "landlock": (_landlock, "this kernel has no Landlock"),
     "user-namespaces": (_user_namespaces, "bubblewrap may not make user namespaces here"),
+    "own-network": (_own_network, "this user may not make a network of its own here"),
     "system-python": (lambda: Path("/usr/bin/python3").exists(), "no /usr/bin/python3"),
     "builtin-model": (_module("xllamacpp"), "the built-in model is not installed (extra builtin-model)"),
+    "claude": (_module("claude_agent_sdk"), "the Claude CLI is not installed (extra claude)"),
+    "codex": (_module("codex_cli_bin"), "the Codex CLI is not installed (extra codex)"),
     "bwrap": (_program("bwrap"), "bubblewrap is not installed"),
     "xdotool": (_program("xdotool"), "xdotool is not installed"),
     "xclip": (_program("xclip"), "xclip is not installed"),
@@ -128,7 +138,7 @@ CAPABILITIES: dict[str, tuple[Callable[[], bool], str]] = {
 }
 """What `@pytest.mark.needs(...)` may name, how it is found out, and what a skip says."""
 
-BROUGHT = {"display", "key-store", "builtin-model"} | {
+BROUGHT = {"display", "key-store", "builtin-model", "claude", "codex"} | {
     name for name in CAPABILITIES if CAPABILITIES[name][1].endswith("is not installed")
 }
 """What `make test` brings itself: under `--no-missing-tools` its absence is a failure, not a skip."""
