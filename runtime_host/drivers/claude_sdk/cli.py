@@ -223,7 +223,7 @@ class Cli:
             except Exception as fault:
                 log.warning("the Claude SDK did not let go: %s", type(fault).__name__)
             await self._pipes.close()
-        if not end.complete:
+        if end.left:
             log.error("of the Claude CLI %d processes are left", end.left)
         return end
 

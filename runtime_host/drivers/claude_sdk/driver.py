@@ -196,7 +196,7 @@ class ClaudeDriver:
         cli = os.path.realpath(self._cli_path())
         path = self._homes.home(opening.definition.id, opening.session_id)
         try:
-            home = Home.take(path, opening.definition.id, opening.session_id)
+            home = Home.take(path, opening.definition.id, opening.session_id, fresh=opening.state is None)
         except OSError as fault:
             raise AgentNativeExecutionError(
                 f"The folder of this session's harness cannot be made ({type(fault).__name__}).",

@@ -64,8 +64,14 @@ class Home:
         self._record: _Record | None = None
 
     @classmethod
-    def take(cls, path: str, agent_id: str, session_id: str) -> Self:
+    def take(cls, path: str, agent_id: str, session_id: str, *, fresh: bool = False) -> Self:
         """Make the folder or take the one there is.
+
+        Args:
+            path: of the folder.
+            agent_id: whose it is.
+            session_id: whose it is.
+            fresh: nothing was ever sent in this session, so that what may lie there is of no worth.
 
         Raises:
             AgentBusyError: another process has it.
@@ -90,6 +96,11 @@ class Home:
                 _write(folder / _MARK, json.dumps(mark))
             if not _is_mark_of(mark, agent_id, session_id):
                 raise _foreign(session_id)
+            if fresh and not made:
+                for name in (*_FOLDERS, _RUN):
+                    _remove(folder / name)
+                mark = {**mark, "native": str(uuid.uuid4())}
+                _write(folder / _MARK, json.dumps(mark))
             for name in _FOLDERS:
                 (folder / name).mkdir(mode=0o700, exist_ok=True)
             return cls(folder, str(mark["native"]), lock, session_id)
@@ -115,9 +126,8 @@ class Home:
     def sweep(self) -> None:
         """Remove what the CLI leaves in its folders for passing things."""
         for name in ("tmp", "commands"):
-            with os.scandir(self.path / name) as entries:
-                for entry in entries:
-                    _remove(entry)
+            for entry in (self.path / name).iterdir():
+                _remove(entry)
 
     # ---- the conversation ----
 
@@ -320,12 +330,12 @@ def _foreign(session_id: str) -> AgentSessionRecoveryError:
     )
 
 
-def _remove(entry: "os.DirEntry[str]") -> None:
+def _remove(path: Path) -> None:
     try:
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path, ignore_errors=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
         else:
-            os.unlink(entry.path)
+            path.unlink()
     except OSError:
         # Left for the next time, or for `forget`.
         return

@@ -260,7 +260,7 @@ class ClaudeRun:
 
     async def _end_cli(self, cli: RunningCli) -> None:
         end = await cli.stop(0)
-        if not end.complete:
+        if end.left:
             self._lost = AgentSessionRecoveryError(
                 "The Claude CLI could not be ended completely, so what becomes of this message is not known.",
                 session_id=self._seat.session_id,

@@ -104,6 +104,7 @@ class ClaudeSession:
         self._names = {native: name for name, native in native_names(names).items()}
         self._relay: Relay | None = None
         self._running: RunningCli | None = None
+        self._unended: set[RunningCli] = set()
         self._launch: Launch | None = None
         self._counts: Counts = NOTHING
         self._run: ClaudeRun | None = None
@@ -161,7 +162,7 @@ class ClaudeSession:
             return running, self._counts
         if running is not None:
             self._running = None
-            await running.stop(self.patience.leave_s)
+            await self._end(running, self.patience.leave_s)
             await self.look()
         if self._relay is None:
             execution = self._opening.options.execution
@@ -173,12 +174,13 @@ class ClaudeSession:
             wire: offer for wire, name in self._tools.items() for offer in self._opening.tools if offer.name == name
         }
         running = makes(self._host.programs, order, offers, gate_of(self.profile.root, self.profile.tools))
+        self._unended.add(running)
         self._running, self._launch, self._counts = running, launch, NOTHING
         try:
             await running.connect()
         except BaseException:
             self._running = None
-            await running.stop(0)
+            await self._end(running, 0)
             raise
         return running, NOTHING
 
@@ -188,6 +190,8 @@ class ClaudeSession:
         running = self._running
         if running is None or not running.lives:
             self._running = None
+            if running is not None:
+                await self._end(running, 0)
             await self.look()
             return
         if last_uuid:
@@ -273,14 +277,18 @@ class ClaudeSession:
                 if running is not None:
                     await running.stop(0)
                 await run.wait()
-            running, self._running = self._running, None
-            if running is not None:
-                await running.stop(self.patience.leave_s)
+            self._running = None
+            for left in tuple(self._unended):
+                await self._end(left, self.patience.leave_s)
         finally:
             if self._relay is not None:
                 await self._relay.aclose()
             await in_own_thread(self._leave_home, "leave claude home")
             self._host.left(self)
+
+    async def _end(self, running: RunningCli, grace_s: float) -> None:
+        await running.stop(grace_s)
+        self._unended.discard(running)
 
     def _leave_home(self) -> None:
         self.home.sweep()
