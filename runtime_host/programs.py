@@ -22,9 +22,11 @@ class Wall:
     the person cannot, where they are not named.
 
     Attributes:
-        readable: further folders and files that can be read and executed, by their real paths.
-        writable: folders in which anything can be done, by their real paths.
-        network: `none`, no socket of any kind can be opened, a local one neither; `all`, the program's own.
+        readable: further folders and files that can be read and executed, by their real paths: a link on the way
+            raises no wall, since a command could have put it there.
+        writable: folders in which anything can be done, likewise.
+        network: `none`, no socket of any kind can be opened, a local one neither; `all`, those of the internet
+            protocols can: local ones, which lead to the person's other programs, cannot.
     """
 
     readable: tuple[str, ...] = ()

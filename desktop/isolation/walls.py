@@ -30,11 +30,13 @@ LANDLOCK_NEEDED = 6
 """With it, of Linux 6.12, TCP, devices, signals and abstract sockets are held as well as files."""
 
 _SYSTEM = (
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/snap",
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/snap",
     "/var/lib/ca-certificates", "/home/linuxbrew/.linuxbrew", "/proc",
     "/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/block", "/sys/fs/cgroup", "/sys/kernel/mm",
 )  # fmt: skip
 """What every program needs of the system. Of /dev the devices below alone: a disk would be all files."""
+_ETC = "/etc"
+"""Where root runs programs, only what every user may read: passwords and keys of the machine lie there too."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx")
 
 # CHOWN, DAC_OVERRIDE, FOWNER, FSETID, SETGID, SETUID: what root needs to work with files and users in its folders.
@@ -235,6 +237,24 @@ def spared(path: str, hidden: Iterable[str]) -> Iterator[str]:
         yield from spared(os.path.join(path, name), inside)
 
 
+def public(path: str) -> tuple[bool, list[str]]:
+    """Whether all of `path` can be read by every user; and of it what can, in as few names as possible."""
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode):
+            return True, []  # what it leads to is looked at where it lies
+        if not stat.S_ISDIR(mode):
+            return bool(mode & 0o004), [path] if mode & 0o004 else []
+        if mode & 0o005 != 0o005:
+            return False, []
+        inside = [public(os.path.join(path, name)) for name in os.listdir(path)]
+    except OSError:
+        return False, []
+    if all(whole for whole, _ in inside):
+        return True, [path]
+    return False, [name for _, names in inside for name in names]
+
+
 # -------------------------------------------------------------------------------- raising it
 
 
@@ -301,6 +321,10 @@ def _hold_files(order: WallOrder, *, own_mounts: bool) -> None:
     device = lockdown.READ_FILE | lockdown.WRITE_FILE | lockdown.IOCTL_DEV
     with lockdown.landlock_rules(lockdown.landlock_abi(), tcp=order.network == "none") as rules:
         for path in _SYSTEM:
+            _allow_system(rules, path, seen, order.hidden)
+        if os.geteuid() == 0:
+            _allow_system(rules, _ETC, lockdown.READ_DIR, order.hidden)
+        for path in public(_ETC)[1] if os.geteuid() == 0 else (_ETC,):
             _allow_system(rules, path, seen, order.hidden)
         for path in _program():
             _allow_system(rules, path, seen, order.hidden)

@@ -188,6 +188,39 @@ async def test_a_command_behind_a_wall_inside_a_wall_has_what_both_let_through(p
     assert {"inner", "outer"} <= set(os.listdir(place.workspace))
 
 
+async def test_a_program_ends_the_command_that_it_put_behind_a_wall(place: Place) -> None:
+    inner = HarnessPrograms().walled(Wall(writable=(place.workspace,)))
+    assert inner is not None
+    script = (
+        '"$@" /bin/sh -c "echo > up; exec sleep 300" & until [ -e up ]; do sleep 0.05; done; kill $!; wait $!; echo $?'
+    )
+    command = ("/bin/sh", "-c", script, "sh", *inner)
+    wall = Wall(writable=(place.workspace,), network="all")
+    _, said, _ = await run(HarnessPrograms(), *command, cwd=place.workspace, wall=wall)
+    assert said == f"{128 + signal.SIGTERM}\n"
+
+
+async def test_what_is_hidden_in_a_folder_of_the_system_stays_hidden(place: Place) -> None:
+    licenses = "/usr/share/common-licenses"
+    if not os.path.isdir(licenses):  # noqa: ASYNC240 (a look at the start)
+        pytest.skip("this system keeps no licenses in /usr/share")
+    command = ("/bin/sh", "-c", f"ls {licenses}; ls /usr/share/zoneinfo > /dev/null && echo seen")
+    _, said, complained = await run(
+        HarnessPrograms(hidden=(licenses,)), *command, cwd=place.workspace, wall=Wall(writable=(place.workspace,))
+    )
+    assert said == "seen\n"
+    assert "Permission denied" in complained
+
+
+@pytest.mark.needs("root")
+async def test_root_gives_a_command_nothing_that_only_root_may_read(place: Place) -> None:
+    command = ("/bin/sh", "-c", "cat /etc/passwd > /dev/null && ls /etc > /dev/null && echo seen; cat /etc/shadow")
+    wall = Wall(writable=(place.workspace,))
+    _, said, complained = await run(HarnessPrograms(), *command, cwd=place.workspace, wall=wall)
+    assert said == "seen\n"
+    assert complained == "cat: /etc/shadow: Permission denied\n"
+
+
 async def test_the_inner_wall_gives_nothing_that_the_outer_one_does_not(place: Place) -> None:
     programs = HarnessPrograms()
     wide = programs.walled(Wall(writable=(place.workspace, place.targets["folder"]), network="all"))

@@ -36,6 +36,24 @@ def test_a_folder_of_the_system_is_let_through_but_for_the_way_to_what_is_hidden
     assert list(spared(top, (f"{top}x",))) == [top]
 
 
+def test_of_a_folder_only_what_every_user_may_read_is_named(tmp_path: Path) -> None:
+    top = tmp_path / "etc"
+    for name in ("open/a", "mixed/b", "mixed/secret", "shut/c"):
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).touch(0o644)
+    (top / "open/link").symlink_to("../shut")
+    for folder in (top, top / "open", top / "mixed"):
+        folder.chmod(0o755)
+    for name in ("open/a", "mixed/b", "shut/c"):
+        (top / name).chmod(0o644)
+    assert walls.public(str(top / "open")) == (True, [f"{top}/open"])
+    (top / "mixed/secret").chmod(0o640)
+    (top / "shut").chmod(0o700)
+    whole, parts = walls.public(str(top))
+    assert not whole
+    assert sorted(parts) == [f"{top}/mixed/b", f"{top}/open"]
+
+
 def test_a_link_anywhere_on_the_way_is_no_real_path(tmp_path: Path) -> None:
     (tmp_path / "real/inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
