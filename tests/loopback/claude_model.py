@@ -8,12 +8,13 @@ How to tell it what to do: `tests.loopback.far_side`. Tools are called by the na
         model.answer([Use("mcp__host__look", {"city": "Paris"})], [Say("It rains.")])
 """
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tests.loopback.chat_server import Answer
+from tests.loopback.chat_server import Answer, Recorded
 from tests.loopback.far_side import Conversation, FarSide, Input, Told
 from tests.loopback.messages_server import MessagesAnswer, MessagesServer
 
@@ -44,6 +45,10 @@ class ClaudeModel(FarSide, MessagesServer):
             if message["role"] == "user":
                 _read_user(talk, list(_blocks(message["content"])))
         return talk
+
+    def answer_to(self, request: Recorded, writer: asyncio.StreamWriter) -> Answer:
+        # The CLI takes messages of one id for one message.
+        return MessagesAnswer(self, request, writer, message_id=f"msg_{len(self.requests):06}")
 
     def other(self, method: str, path: str) -> Any:
         return {"input_tokens": 21} if path == "/v1/messages/count_tokens" else None

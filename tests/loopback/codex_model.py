@@ -11,13 +11,14 @@ then is what the tool gave, as JSON. `code` writes the JavaScript itself.
         model.answer([Use("exec_command", {"cmd": "ls"})], [Say("Two files.")])
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tests.loopback.chat_server import Answer
+from tests.loopback.chat_server import Answer, Recorded
 from tests.loopback.far_side import Arguments, Conversation, FarSide, Input, Playing, Told, Use
 from tests.loopback.responses_server import ResponsesAnswer, ResponsesServer
 
@@ -57,6 +58,10 @@ class CodexModel(FarSide, ResponsesServer):
             elif kind in ("function_call_output", "custom_tool_call_output"):
                 talk.results.append(_told(item))
         return talk
+
+    def answer_to(self, request: Recorded, writer: asyncio.StreamWriter) -> Answer:
+        # The CLI hands the ids of items on to its client.
+        return ResponsesAnswer(self, request, writer, tag=f"{len(self.requests):06}")
 
     def other(self, method: str, path: str) -> Any:
         if (method, path) != ("GET", "/v1/models"):

@@ -88,6 +88,7 @@ class MessagesServer(ChatServer):
 
 @dataclass
 class MessagesAnswer(Answer):
+    message_id: str = "msg_1"
     blocks: int = 0
     open_block: str = ""
     begun: bool = False
@@ -112,7 +113,7 @@ class MessagesAnswer(Answer):
             return
         self.begun = True
         message: dict[str, Any] = {
-            "id": "msg_1",
+            "id": self.message_id,
             "type": "message",
             "role": "assistant",
             "model": self.server.model,

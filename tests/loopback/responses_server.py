@@ -68,6 +68,7 @@ class ResponsesServer(ChatServer):
 
 @dataclass
 class ResponsesAnswer(Answer):
+    tag: str = "1"
     number: int = 0
     begun: bool = False
     item: dict[str, Any] = field(default_factory=dict)
@@ -87,7 +88,7 @@ class ResponsesAnswer(Answer):
         await self.raw(b"event: %b\ndata: %b\n\n" % (kind.encode(), json.dumps(body).encode()))
 
     def response(self, status: str, **fields: Any) -> dict[str, Any]:
-        return {"id": "resp_1", "object": "response", "status": status, "output": self.items, **fields}
+        return {"id": f"resp_{self.tag}", "object": "response", "status": status, "output": self.items, **fields}
 
     async def begin(self) -> None:
         if not self.begun:
@@ -101,7 +102,7 @@ class ResponsesAnswer(Answer):
         await self.close()
         self.index += 1
         self.said = ""
-        self.item = {"id": f"{kind[:2]}_{self.index}", "type": kind, "status": "in_progress", **content}
+        self.item = {"id": f"{kind[:2]}_{self.tag}_{self.index}", "type": kind, "status": "in_progress", **content}
         await self.event("response.output_item.added", output_index=self.index, item=self.item)
 
     async def delta(self, **fields: Any) -> None:
