@@ -377,6 +377,9 @@ class Operations:
             first = first or choice
         if first is not None:
             return first, effort
+        if harness in self._host.harnesses.kinds and not connector:
+            # Any of those it works with: whether it has the model its server knows.
+            connector = next((name for driver, name in book.models() if driver == harness), None)
         found = self._host.connectors.find(str(connector)) if connector else None
         unlisted = (
             book.unlisted(str(harness or NATIVE), found.name, str(model)) if found is not None and model else None

@@ -22,7 +22,7 @@ from desktop import paths
 from desktop.control import ancestors, ask
 from desktop.process import Process, descendants, look
 from desktop.profile_store import ConversationRecord, open_profile_store
-from runtime_host.connectors.base import Connector, SecretRef
+from runtime_host.connectors.base import Connector, SecretRef, Vendor
 from runtime_host.storage.base import AgentTx, ItemRecord, RunRecord
 from runtime_host.storage.sqlite import open_agent_store
 from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
@@ -153,11 +153,19 @@ class Home:
         }
         return {**kept, **places, **self.variables, **more}
 
-    def connect(self, server: ChatServer, *, models: Sequence[str] = (), secret: SecretRef | None = None) -> None:
+    def connect(
+        self,
+        server: ChatServer,
+        *,
+        models: Sequence[str] = (),
+        secret: SecretRef | None = None,
+        name: str = "loopback",
+        vendor: Vendor = "openai-compatible",
+    ) -> None:
         """Have the profile know `server`, as if it had been added; the host must not run."""
         connector = Connector(
-            name="loopback",
-            vendor="openai-compatible",
+            name=name,
+            vendor=vendor,
             base_url=server.base_url,
             secret=secret or SecretRef(kind="env", name=KEY_VARIABLE),
             models=tuple(models) or (server.model,),
