@@ -23,17 +23,19 @@ _REFUSED = (
     "settimeofday", "clock_settime", "sethostname", "setdomainname", "syslog", "vhangup", "uselib", "sysfs",
     "_sysctl", "nfsservctl", "fanotify_init",
 )  # fmt: skip
-SHARED_BY_NUMBER = (
+SHARED_BY_NAME = (
     "shmget", "shmat", "shmctl", "shmdt", "msgget", "msgsnd", "msgrcv", "msgctl",
-    "semget", "semop", "semctl", "semtimedop",
+    "semget", "semop", "semctl", "semtimedop", "mq_open", "mq_unlink",
 )  # fmt: skip
-"""System V memory, queues and semaphores: whoever is of the same user can have them by a number."""
+"""Memory, queues and semaphores that whoever is of the same user can have by a number or name, and no file is."""
 
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NEWEST_KNOWN = 462
 _FCHMODAT2 = (452, 452)
 # TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS: type into a terminal, or take what others write to it.
 _REFUSED_IOCTLS = (0x5412, 0x541C, 0x5423, 0x541D)
+_PRIO_OF_OWN = (0, 1)  # PRIO_PROCESS, PRIO_PGRP; not PRIO_USER
+_IOPRIO_OF_OWN = (1, 2)  # the same, as this call counts
 _SET_USER_ID = 0o4000
 _MAKES_A_FILE = os.O_CREAT | 0x40_0000  # O_CREAT, O_TMPFILE
 
@@ -41,19 +43,19 @@ _MAKES_A_FILE = os.O_CREAT | 0x40_0000  # O_CREAT, O_TMPFILE
 class WallCalls(CallFilter):
     """The program of the filter."""
 
-    def __init__(self, machine: str, *, network: Literal["none", "all"], shared_by_number: bool) -> None:
+    def __init__(self, machine: str, *, network: Literal["none", "all"], shared_by_name: bool) -> None:
         """Build it.
 
         Args:
             machine: processor as `uname` names it.
             network: as in the order of the wall.
-            shared_by_number: leave System V memory, queues and semaphores: they are the wall's own.
+            shared_by_name: leave memory, queues and semaphores that are no files: they are the wall's own.
 
         Raises:
             LookupError: no numbers are known for this processor.
         """
         super().__init__(machine, newest_known=_NEWEST_KNOWN)
-        for name in (*_REFUSED, *(() if shared_by_number else SHARED_BY_NUMBER)):
+        for name in (*_REFUSED, *(() if shared_by_name else SHARED_BY_NAME)):
             self._refuse_call(call_numbers(name))
         # Structs behind pointers cannot be looked at: absent, so that the older call is used.
         for name in ("clone3", "openat2"):
@@ -61,6 +63,10 @@ class WallCalls(CallFilter):
         self._pass("clone", self._refuse_bits(0, CLONE_NAMESPACES))
         self._pass("unshare", self._refuse_bits(0, CLONE_NAMESPACES))
         self._pass("ioctl", self._refuse_values(1, _REFUSED_IOCTLS))
+        # Limits end a program as surely as signals do, and Landlock knows signals alone. 0 is whoever asks.
+        self._pass("prlimit64", self._need_one(0, (0,)))
+        self._pass("setpriority", self._need_one(0, _PRIO_OF_OWN) + self._need_one(1, (0,)))
+        self._pass("ioprio_set", self._need_one(0, _IOPRIO_OF_OWN) + self._need_one(1, (0,)))
         # Datagram pairs could send to any socket file by name; stream and seqpacket pairs cannot.
         self._pass("socketpair", self._need_one(0, (_AF_UNIX,)) + self._need_one(1, (1, 5), mask=0xF))
         if network == "none":

@@ -374,7 +374,7 @@ def _allow_real(rules: "LandlockRules", path: str, rights: int) -> None:
 def _hold_calls(network: Literal["none", "all"], *, own_mounts: bool) -> None:
     from desktop.isolation.wall_calls import WallCalls
 
-    refused_thread = WallCalls(os.uname().machine, network=network, shared_by_number=own_mounts).enforce()
+    refused_thread = WallCalls(os.uname().machine, network=network, shared_by_name=own_mounts).enforce()
     if refused_thread:
         raise WallError(f"thread {refused_thread} could not be bound by the filter of system calls")
 

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -142,6 +143,9 @@ def attempts(t: dict[str, str], pid: int) -> dict[str, Callable[[], object]]:
         "open a file of a program": lambda: os.close(os.open(f"/proc/{pid}/fd/0", os.O_RDONLY)),
         "signal a program": lambda: os.kill(pid, 0),
         "stop a program by pidfd": lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 0),
+        "limit a program": lambda: resource.prlimit(pid, resource.RLIMIT_CPU),
+        "slow a program": lambda: os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid)),
+        "slow every program": lambda: os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_PROCESS, 0)),
         "connect to a socket": lambda: _connect(t["socket"]),
         "send to a socket from a pair": lambda: _datagram(t["datagrams"]),
         "connect over TCP": lambda: _tcp(int(t["port"])),

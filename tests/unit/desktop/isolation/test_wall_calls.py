@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from desktop.isolation.wall_calls import SHARED_BY_NUMBER, WallCalls
+from desktop.isolation.wall_calls import SHARED_BY_NAME, WallCalls
 from tests.bpf import ARCHITECTURES, Simulator, refused
 from ui.lockdown import ALLOW, KILL_PROCESS, call_numbers
 
@@ -26,7 +26,7 @@ class Asked:
     """Asks the filter by the name of a call."""
 
     def __init__(self, machine: str, network: Literal["none", "all"] = "none", *, shared: bool = False) -> None:
-        self.simulate = Simulator(WallCalls(machine, network=network, shared_by_number=shared).packed())
+        self.simulate = Simulator(WallCalls(machine, network=network, shared_by_name=shared).packed())
         self.architecture = ARCHITECTURES[machine]
         self.column = list(ARCHITECTURES).index(machine)
 
@@ -109,10 +109,18 @@ def test_nothing_is_typed_into_a_terminal(machine: str) -> None:
     assert asked("ioctl", 0, 0x540E) == asked("ioctl", 0, 0x5413) == ALLOW  # own controlling terminal, its size
 
 
-def test_memory_shared_by_number_only_where_it_is_the_walls_own(machine: str) -> None:
-    for name in SHARED_BY_NUMBER:
+def test_memory_shared_by_name_only_where_it_is_the_walls_own(machine: str) -> None:
+    for name in SHARED_BY_NAME:
         assert Asked(machine)(name) == DENIED
         assert Asked(machine, shared=True)(name) == ALLOW
+
+
+def test_limits_and_priorities_of_others_stay(machine: str) -> None:
+    asked = Asked(machine)
+    assert asked("prlimit64", 0, 7) == asked("setpriority", 0, 0, 10) == asked("ioprio_set", 1, 0, 3) == ALLOW
+    for pid in (1, 4242, 2**32 - 1):
+        assert asked("prlimit64", pid, 0) == asked("setpriority", 0, pid) == asked("ioprio_set", 1, pid) == DENIED
+    assert asked("setpriority", 2, 0) == asked("ioprio_set", 3, 0) == DENIED  # all of the user's
 
 
 def test_calls_that_are_newer_or_of_another_mode_are_no_way_around(machine: str) -> None:
@@ -125,4 +133,4 @@ def test_calls_that_are_newer_or_of_another_mode_are_no_way_around(machine: str)
 
 def test_an_unknown_processor_has_no_filter() -> None:
     with pytest.raises(LookupError):
-        WallCalls("riscv64", network="none", shared_by_number=False)
+        WallCalls("riscv64", network="none", shared_by_name=False)
