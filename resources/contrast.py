@@ -5,16 +5,13 @@ Exits 1 when one is below its bound: 4.5 : 1, or 7 : 1 in the high-contrast them
 
 import sys
 
-from resources.tokens import colours, contrast, pairs, theme_name
-
-LEAST = 4.5
-LEAST_HIGH = 7.0
+from resources.tokens import LEAST_CONTRAST, LEAST_CONTRAST_HIGH, colours, contrast, pairs, theme_name
 
 
 def faults(*, dark: bool, high_contrast: bool) -> list[tuple[str, str, float]]:
     """Pairs of this theme below the bound: text, ground, ratio."""
     table = colours(dark=dark, high_contrast=high_contrast)
-    least = LEAST_HIGH if high_contrast else LEAST
+    least = LEAST_CONTRAST_HIGH if high_contrast else LEAST_CONTRAST
     ratios = [(text, ground, contrast(table[text], table[ground])) for text, ground in pairs()]
     return [fault for fault in ratios if fault[2] < least]
 

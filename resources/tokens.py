@@ -13,12 +13,23 @@ from typing import Any
 ROOT = os.path.dirname(os.path.abspath(__file__))
 """The folder of this package: qml, icons, fonts and themes lie in it."""
 
+LEAST_CONTRAST = 4.5
+LEAST_CONTRAST_HIGH = 7.0
+"""What words on any ground must reach, and what they must in the high-contrast themes."""
+
 TEXTS = (
     "text", "quiet", "accent", "link", "working", "waiting", "elsewhere", "done", "stopped", "failed", "unknown", "up",
 )  # fmt: skip
 """Colours that words are set in on any ground of `GROUNDS`."""
 
 GROUNDS = ("page", "raised", "sunken")
+
+ANSI = tuple(
+    "ansi" + bright + name
+    for bright in ("", "Bright")
+    for name in ("Black", "Red", "Green", "Yellow", "Blue", "Magenta", "Cyan", "White")
+)
+"""The sixteen colours that a command may write in, in the order of their numbers."""
 
 CODE_TEXTS = ("text", "codeKeyword", "codeString", "codeComment", "codeNumber", "codeName", "codeBuiltin")
 
@@ -31,7 +42,8 @@ OTHER_PAIRS = (
     ("failed", "chosen"), ("unknown", "chosen"), ("waiting", "chosen"), ("working", "chosen"), ("elsewhere", "chosen"),
     ("text", "failedGround"), ("failed", "failedGround"), ("text", "unknownGround"), ("unknown", "unknownGround"),
     ("text", "waitingGround"), ("waiting", "waitingGround"), ("quiet", "failedGround"), ("quiet", "unknownGround"),
-    ("quiet", "waitingGround"),
+    ("quiet", "waitingGround"), ("text", "addedGround"), ("up", "addedGround"),
+    ("text", "removedGround"), ("failed", "removedGround"),
 )  # fmt: skip
 
 
@@ -71,6 +83,7 @@ def scale(*, zoom_percent: int = 100, high_contrast: bool = False, reduced_motio
     for name, duration_ms in data["durations"].items():
         table[name] = 0 if reduced_motion else duration_ms
     table["moving"] = not reduced_motion
+    table["leastContrast"] = LEAST_CONTRAST_HIGH if high_contrast else LEAST_CONTRAST
     return table
 
 
@@ -89,7 +102,7 @@ def pairs() -> Iterator[tuple[str, str]]:
     for ground in GROUNDS:
         for text in TEXTS:
             yield text, ground
-    for text in CODE_TEXTS:
+    for text in (*CODE_TEXTS, *ANSI):
         yield text, "sunken"
     yield from OTHER_PAIRS
 

@@ -77,6 +77,20 @@ PROPOSALS: tuple[Action, ...] = (
         "Context window, efforts, price and images, where the provider does not tell or is wrong.",
         "edit",
     ),
+    Action(
+        "pick-program",
+        "Pick the program…",
+        "Names the program to use, where it was not found or another one is wanted. It is looked at first.",
+        "program",
+    ),
+    Action("forget-program", "Forget the pick", "The program is looked for in the usual places again.", "close"),
+    Action(
+        "choose-folder",
+        "Choose a folder…",
+        "A window of its own asks for the folder, and what may be done there.",
+        "folder",
+    ),
+    Action("clear-folder", "Work without a folder", "The conversation then touches no folder.", "close"),
     Action("add-agent", "New agent…", icon="plus"),
     Action("start", "Start a conversation", icon="plus"),
     Action(

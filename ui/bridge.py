@@ -18,11 +18,12 @@ from PySide6.QtQml import QQmlPropertyMap
 from ui.looks import Looks
 from ui.models import lists
 from ui.models.conversations import ConversationsModel
-from ui.models.places import parts, whole_parts
+from ui.models.places import parts, path_words, short_path, whole_parts
 from ui.models.rows import ListModel
 from ui.models.transcript import TranscriptModel
 from ui.setup_bridge import SetupBridge
-from ui.store import Pending, Store
+from ui.store import FOLDER_FIRST, Pending, Store
+from ui.text.ansi import plain
 from ui.text.visible import FSI, LRI, PDI, one_line, visible, whole_characters
 from ui.wire import dto
 
@@ -30,7 +31,7 @@ FRAME_S = 0.016
 PICTURE_REFUSED = "This model takes none anyway."
 DRAFT_AFTER_MS = 400
 LISTING_ROWS = 60
-_ONE_LINE = ("title", "harness", "effort", "enter", "proxy", "certificates")
+_ONE_LINE = ("access", "title", "harness", "effort", "enter", "proxy", "certificates")
 _NAMES = ("profile", "otherProfile", "sentence", "agentName", "modelsOf", "modelsDefault")
 _SENTENCES = ("runSentence", "problem", "wallSentence", "wallSystem", "keyStoreSentence", "keyStoreWay")
 _THEMES: tuple[dto.Theme, ...] = ("system", "light", "dark")
@@ -66,6 +67,7 @@ class Bridge(QObject):
         composerText: The composer is to hold this text.
         followed: Another conversation is on screen: go to its end.
         flushed: Rows grew: whoever follows the end goes there before the next frame, not after it.
+        copied: The whole of this item is in the clipboard.
         asked: The window is to carry out this action itself (focus, picker, sidebar).
         probesWanted: The host asks for the probes.
         ended: The host closes the window.
@@ -77,6 +79,7 @@ class Bridge(QObject):
     replacing = Signal()
     replaced = Signal()
     asked = Signal(str)
+    copied = Signal(str)
     probesWanted = Signal(object)
     ended = Signal()
 
@@ -96,6 +99,7 @@ class Bridge(QObject):
         self._draft = self._once(DRAFT_AFTER_MS, self.keepDraft)
         self._drafted: tuple[str | None, str] = (None, "")
         self._request_id: tuple[str, str] = ("", "")
+        self._copying = ""
         self._publish()
 
     def _once(self, after_ms: int, do: Callable[[], None]) -> QTimer:
@@ -150,6 +154,8 @@ class Bridge(QObject):
             self.followed.emit()
         if "composer" in changed:
             self.composerText.emit(store.typed)
+        if self._copying:
+            self._copy_when_whole()
         self._rare()
 
     def _rare(self) -> None:
@@ -175,6 +181,10 @@ class Bridge(QObject):
                 value = one_line(value)
             elif name in _NAMES:
                 value = parts(value)
+            elif name == "folder":
+                value = path_words(value)
+            elif name == "folderShort":
+                value = short_path(value)
             elif name == "sentenceShort":
                 value = whole_parts(value)
             elif name in _SENTENCES:
@@ -194,6 +204,8 @@ class Bridge(QObject):
         self._store.transcript.flush()
         self._flushed_at = time.monotonic()
         self.flushed.emit()
+        if self._store.transcript.has_pending:
+            self._flush_soon()  # a flood is taken in over several frames
 
     def _look_at_end(self) -> None:
         rows = self._store.transcript.row_count
@@ -223,6 +235,11 @@ class Bridge(QObject):
         store = self._store
         text = whole_characters(text)
         if not self._acts_here() or store.sending or store.busy or not text.strip():
+            return
+        if store.needs_folder:
+            store.problem = FOLDER_FIRST
+            store.changed.add("facts")
+            self.settle()
             return
         if len(text.encode()) > dto.SPOOL_BYTES:
             store.problem = f"One message holds at most {dto.SPOOL_BYTES // 2**20} MiB. Nothing was sent."
@@ -498,9 +515,32 @@ class Bridge(QObject):
     def copyCode(self, row: int) -> None:
         QGuiApplication.clipboard().setText(self._store.transcript.code_at(row))
 
-    @Slot(str)
-    def copyMessage(self, item: str) -> None:
-        """The message as it was written, markdown and all."""
-        entry = self._store.transcript.by_id(item)
-        if entry is not None:
-            QGuiApplication.clipboard().setText(visible(entry.whole_text()))
+    @Slot(str, result=bool)
+    def copyMessage(self, item: str) -> bool:
+        """The message as it was written, an output or a diff as it is seen; what is not here yet is fetched first.
+
+        Returns:
+            Whether it is copied; `copied` follows where it is not.
+        """
+        self._copying = item
+        return self._copy_when_whole()
+
+    def _copy_when_whole(self) -> bool:
+        item = self._copying
+        transcript = self._store.transcript
+        entry = transcript.by_id(item)
+        if entry is None:
+            self._copying = ""
+            return False
+        if entry.open or entry.complete:
+            self._copying = ""
+            text = entry.whole_text()
+            seen = plain(text) if entry.item.kind in ("command", "tool") else visible(text)
+            QGuiApplication.clipboard().setText(seen)
+            self.copied.emit(item)
+            return True
+        wanted, conversation = transcript.want_rest(item), transcript.conversation
+        if wanted is not None and conversation is not None:
+            self._channel.send(dto.WantText(conversation=conversation, item=item, at=wanted))
+            self._channel.flush()
+        return False

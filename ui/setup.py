@@ -11,14 +11,15 @@ from typing import Any, Literal, get_args
 
 from ui.wire import dto
 
-Place = Literal["connections", "models", "agents", "profiles", "stored", "appearance"]
-Area = Literal["connectors", "found", "offer", "models", "agents", "profiles", "stored", "progress"]
+Place = Literal["connections", "models", "harnesses", "agents", "profiles", "stored", "appearance"]
+Area = Literal["connectors", "found", "offer", "models", "harnesses", "agents", "profiles", "stored", "progress"]
 
 PLACES: tuple[Place, ...] = get_args(Place)
 """The pages of the settings, in the order of their tabs."""
 
 ASKED: dict[Place, dto.Page] = {
     "connections": "connections",
+    "harnesses": "harnesses",
     "agents": "agents",
     "profiles": "profiles",
     "stored": "stored",
@@ -81,6 +82,7 @@ class Setup:
         self.key_store: dto.KeyStore | None = None
         self.network: dto.Network | None = None
         self.found = dto.Found()
+        self.harnesses: tuple[dto.HarnessRow, ...] | None = None
         self.agents: tuple[dto.AgentRow, ...] | None = None
         self.profiles: tuple[dto.ProfileRow, ...] | None = None
         self.stored: dto.Stored | None = None
@@ -99,6 +101,7 @@ class Setup:
             dto.KeyStore: self._key_store,
             dto.Network: self._network,
             dto.Found: self._found,
+            dto.Harnesses: self._harnesses,
             dto.Agents: self._agents,
             dto.Profiles: self._profiles,
             dto.Stored: self._stored,
@@ -148,6 +151,8 @@ class Setup:
             "modelsConnector": models.connector or "",
             "modelsOf": narrowed.name if narrowed else "",
             "modelsDefault": narrowed.default_model if narrowed else "",
+            "harnessesKnown": self.harnesses is not None,
+            "harnessCount": len(self.harnesses or ()),
             "agentsKnown": self.agents is not None,
             "agentCount": len(self.agents or ()),
             "profilesKnown": self.profiles is not None,
@@ -184,6 +189,10 @@ class Setup:
     def _found(self, message: dto.Found) -> None:
         self.found = message
         self.changed.add("found")
+
+    def _harnesses(self, message: dto.Harnesses) -> None:
+        self.harnesses = message.rows
+        self.changed.add("harnesses")
 
     def _agents(self, message: dto.Agents) -> None:
         self.agents = message.rows

@@ -38,8 +38,10 @@ class SetupBridge(QObject):
         self._command, self._say = command, say
         self.models: dict[str, ListModel] = {
             name: ListModel()
-            for name in ("connectors", "found", "choices", "models", "agents", "profiles", "stored", "progress")
-        }
+            for name in (
+                "connectors", "found", "choices", "models", "harnesses", "agents", "profiles", "stored", "progress",
+            )
+        }  # fmt: skip
 
     def settle(self, *, selection: bool) -> None:
         """Bring the lists up to date; `selection`: what is chosen may have changed."""
@@ -52,6 +54,7 @@ class SetupBridge(QObject):
             ("connectors", places.connectors),
             ("found", places.found),
             ("models", places.models),
+            ("harnesses", places.harnesses),
             ("agents", places.agents),
             ("profiles", places.profiles),
             ("stored", places.stored),

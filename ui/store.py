@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from ui.setup import Setup
-from ui.transcript import Transcript
+from ui.transcript import Transcript, quiet
 from ui.wire import dto
 
 Page = Literal["conversation", "selftest", "settings"]
@@ -23,6 +23,8 @@ USUAL_PROFILE = "personal"
 
 NOT_DONE = "NOT_DONE"
 """Code of an outcome that is what the person chose: the dialog was closed without an answer."""
+
+FOLDER_FIRST = "Choose the folder to work in first. What you wrote stays here."
 
 ASKING = frozenset({"propose", "use"})
 """Kinds of commands that the trusted dialog asks about before they are done."""
@@ -129,6 +131,7 @@ class Store:
             dto.ItemAdded: self._item_added,
             dto.ItemDelta: self._item_delta,
             dto.ItemDone: self._item_done,
+            dto.ItemCard: self._item_card,
             dto.ItemText: self._item_text,
             dto.Gap: self._gap,
             dto.Notice: self._notice,
@@ -164,6 +167,11 @@ class Store:
     def sending(self) -> bool:
         return any(pending.kind == "send" for pending in self.pending.values())
 
+    @property
+    def needs_folder(self) -> bool:
+        """Whether nothing can be sent before a folder is chosen."""
+        return self.selected is not None and self.selected.folder_use == "required" and not self.selected.folder
+
     def choice(self) -> dto.Choice | None:
         return self.setup.choice(self.selected.choice) if self.selected is not None else None
 
@@ -173,7 +181,7 @@ class Store:
         conversation = self.conversation
         state = run.state if run is not None else "done"
         last = self.transcript.last()
-        told = last is not None and (last.item.kind == "notice" or last.item.state in ("stopped", "failed", "unknown"))
+        told = last is not None and _tells_the_end(last.item)
         isolation = self.isolation
         return {
             "ready": self.hello is not None and selected is not None,
@@ -215,6 +223,11 @@ class Store:
             "agent": (selected.agent or "") if selected else "",
             "agentName": selected.agent_name if selected else "",
             "images": selected.images if selected else True,
+            "folder": selected.folder if selected else "",
+            "folderShort": selected.folder if selected else "",
+            "access": selected.access if selected else "",
+            "folderUse": selected.folder_use if selected else "never",
+            "folderNeeded": self.needs_folder,
             "asked": self.asked,
             **self.setup.facts(),
         }
@@ -353,6 +366,8 @@ class Store:
         self.revision = message.revision
         self.run = message.run
         self.enter = message.enter
+        if self.problem == FOLDER_FIRST and not self.needs_folder:
+            self.problem = ""
         moved = first or before != message.conversation
         if moved:
             self.transcript.reset(message.conversation, message.total)
@@ -420,6 +435,10 @@ class Store:
         if self._here(message.conversation):
             self.transcript.done(message)
 
+    def _item_card(self, message: dto.ItemCard) -> None:
+        if self._here(message.conversation):
+            self.transcript.card(message)
+
     def _item_text(self, message: dto.ItemText) -> None:
         if self._here(message.conversation):
             self.transcript.text(message)
@@ -483,6 +502,13 @@ class Store:
 
     def _close(self, message: dto.Close) -> None:
         self.closed = True
+
+
+def _tells_the_end(item: dto.Item) -> bool:
+    """Whether the transcript itself says how the run ended: a step on the way that failed does not."""
+    if item.kind == "notice":
+        return not quiet(item)
+    return item.kind in ("reply", "reasoning", "user") and item.state in ("stopped", "failed", "unknown")
 
 
 def _sentence(selected: dto.Selected) -> str:

@@ -13,17 +13,19 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from ui.text.blocks import MarkdownSplitter, PlainSplitter, Row, Splitter
-from ui.wire.dto import WINDOW_ITEMS, Item, ItemDelta, ItemDone, ItemText
+from msgspec.structs import replace
+
+from ui.cards import CARDS, Ending, Line, lines_of, splitter_for
+from ui.text.blocks import PlainSplitter, Splitter
+from ui.wire.dto import TEXT_PIECE_CHARS, WINDOW_ITEMS, Item, ItemCard, ItemDelta, ItemDone, ItemText
 
 ASK_ITEMS = 40
 KEPT_ITEMS = 400
 AHEAD_ITEMS = 40
 """Items loaded beyond either end of what is visible."""
+FEED_CHARS = 16_384
+"""So much of one item is taken in by one `flush`; the rest waits for the next, so that no frame waits for it."""
 
-LineKind = Literal[
-    "user", "text", "heading", "code", "table", "rule", "reasoning", "notice", "foot", "more", "unloaded"
-]
 Space = Literal["none", "tight", "block", "section", "message"]
 
 
@@ -53,19 +55,6 @@ class NoListener:
 
 
 @dataclass(slots=True)
-class Line:
-    """One row of the list: a block of an item, or something about the item."""
-
-    kind: LineKind
-    row: Row | None = None
-    quiet: bool = False
-
-    def same_shape(self, other: "Line") -> bool:
-        """Whether a view can go from one to the other by new text alone."""
-        return self.kind == other.kind
-
-
-@dataclass(slots=True)
 class Entry:
     """A loaded item."""
 
@@ -82,6 +71,9 @@ class Entry:
     finished: bool = False
     expanded: bool = False
     asking: bool = False
+    answers: int = 0
+    """How often the host answered with more of its text."""
+    ending: Ending = field(default_factory=Ending)
 
     @property
     def open(self) -> bool:
@@ -96,8 +88,9 @@ class Entry:
         return "".join(self.text)
 
 
-def _splitter(item: Item) -> Splitter:
-    return PlainSplitter() if item.kind in ("user", "notice") else MarkdownSplitter()
+def quiet(item: Item) -> bool:
+    """Whether a notice tells of something on the way, not of how a run ended or what became of the store."""
+    return item.kind == "notice" and item.state == "complete" and item.run is not None
 
 
 class Transcript:
@@ -168,13 +161,15 @@ class Transcript:
         """How much air a row has above it."""
         index, offset = self.locate(row)
         if offset == 0:
-            return "message" if index else "section"
+            return ("block" if self._is_work(index) and self._is_work(index - 1) else "message") if index else "section"
         entry = self._entries.get(index)
         if entry is None:
             return "message"
         line = entry.lines[offset]
         if line.kind == "foot":
             return "tight"
+        if entry.item.kind in CARDS and line.row is not None and line.row.first:
+            return "none" if line.kind in ("output", "diff") and entry.item.kind != "tool" else "tight"
         block = line.row
         if block is None:
             return "block"
@@ -186,6 +181,11 @@ class Transcript:
         if block.depth and (block.tight or block.marker) and before is not None and before.depth:
             return "tight"
         return "block"
+
+    def _is_work(self, index: int) -> bool:
+        """Whether an item is a step on the way: such stand closer together."""
+        entry = self._entries.get(index)
+        return entry is not None and (entry.item.kind in CARDS or entry.item.kind == "reasoning" or quiet(entry.item))
 
     def code_at(self, row: int) -> str:
         """The whole code block that `row` is a part of."""
@@ -239,7 +239,17 @@ class Transcript:
         if entry is None or line.kind != "more" or entry.asking:
             return None
         entry.asking = True
+        if entry.item.kind == "command" and not entry.expanded:
+            return entry.item.id, max(entry.chars, entry.size_chars - TEXT_PIECE_CHARS)  # its end is what is shown
         return entry.item.id, entry.chars
+
+    def want_rest(self, item: str) -> int | None:
+        """From which character on to ask for the rest of an item; None: it is on its way, or here, or gone."""
+        entry = self.by_id(item)
+        if entry is None or entry.complete or entry.asking:
+            return None
+        entry.asking = True
+        return entry.chars
 
     # ------------------------------------------------------------------ changes
 
@@ -311,6 +321,7 @@ class Transcript:
         if entry is None:
             return
         entry.asking = False
+        entry.answers += 1
         end = message.at + len(message.text)
         entry.size_chars = end if message.last and not entry.open else max(entry.size_chars, end)
         self._append(entry, message.at, message.text)
@@ -320,17 +331,23 @@ class Transcript:
         if entry is None:
             return
         entry.size_chars = message.size_chars
-        old = entry.item
-        entry.item = Item(
-            id=old.id, kind=old.kind, state=message.state, text="", size_chars=message.size_chars, run=old.run,
-            code=message.code, detail=message.detail, created_ms=old.created_ms,
+        entry.item = replace(
+            entry.item, state=message.state, text="", size_chars=message.size_chars,
+            code=message.code, detail=message.detail, card=message.card or entry.item.card,
         )  # fmt: skip
         self._dirty.add(entry.index)
 
+    def card(self, message: ItemCard) -> None:
+        """More is known of what a harness does."""
+        entry = self.by_id(message.item)
+        if entry is not None:
+            entry.item = replace(entry.item, card=message.card)
+            self._dirty.add(entry.index)
+
     def toggle(self, row: int) -> None:
-        """Open or close a line of reasoning."""
+        """Open or close reasoning or a card."""
         entry, _ = self.line(row)
-        if entry is not None and entry.item.kind == "reasoning":
+        if entry is not None and (entry.item.kind == "reasoning" or entry.item.kind in CARDS):
             entry.expanded = not entry.expanded
             entry.settled = 0
             self._render(entry)
@@ -340,7 +357,8 @@ class Transcript:
         dirty, self._dirty = self._dirty, set()
         for index in dirty:
             if (entry := self._entries.get(index)) is not None:
-                self._feed(entry)
+                if not self._feed(entry):
+                    self._dirty.add(index)
                 self._render(entry)
 
     @property
@@ -351,6 +369,7 @@ class Transcript:
 
     def _append(self, entry: Entry, at: int, text: str) -> None:
         if at > entry.chars:
+            entry.ending.add(at, text)
             self._dirty.add(entry.index)  # something is missing between: the `more` row asks for it
             return
         fresh = text[entry.chars - at :] if len(text) > entry.chars - at else ""
@@ -360,34 +379,50 @@ class Transcript:
         self._dirty.add(entry.index)
 
     def _make(self, index: int, item: Item) -> Entry:
-        entry = Entry(item, index, _splitter(item), [item.text], len(item.text), max(item.size_chars, len(item.text)))
+        entry = Entry(
+            item, index, splitter_for(item), [item.text], len(item.text), max(item.size_chars, len(item.text))
+        )
         self._feed(entry)
         entry.lines = self._lines(entry)
         entry.settled = len(entry.splitter.closed) if item.kind == "reply" else 0
         return entry
 
-    def _feed(self, entry: Entry) -> None:
+    def _feed(self, entry: Entry) -> bool:
+        """Take in what came; false when some of it has to wait."""
         if entry.finished:
-            return
-        fresh = entry.text[entry.fed :]
-        entry.fed = len(entry.text)
+            return True
+        end, chars = entry.fed, 0
+        while end < len(entry.text) and chars < FEED_CHARS:
+            chars += len(entry.text[end])
+            end += 1
+        fresh, entry.fed = entry.text[entry.fed : end], end
         if fresh:
             entry.splitter.feed("".join(fresh))
+        if end < len(entry.text):
+            return False
         if not entry.open and entry.complete:
             entry.splitter.finish()
             entry.finished = True
         if len(entry.text) > 64:
             entry.text = ["".join(entry.text)]
             entry.fed = 1
+        return True
 
     def _lines(self, entry: Entry, skip: int = 0) -> list[Line]:
         """Lines of an entry after the first `skip`, which stand."""
-        kind = entry.item.kind
-        lines: list[Line] = []
+        item = entry.item
+        kind = item.kind
+        more = Line("more", about=(entry.chars, entry.answers))
         if kind == "notice":
-            return [Line("notice")][skip:]
+            return [Line("note" if quiet(item) else "notice", about=(item.state, item.detail))][skip:]
+        if kind in CARDS:
+            return lines_of(
+                item, entry.splitter, entry.ending,
+                expanded=entry.expanded, size_chars=entry.size_chars, complete=entry.complete, more=more,
+            )[skip:]  # fmt: skip
+        lines: list[Line] = []
         if kind == "reasoning":
-            lines.append(Line("reasoning"))
+            lines.append(Line("reasoning", about=(item.state, item.detail, entry.expanded)))
             if not entry.expanded:
                 return lines[skip:]
             blocks = [*entry.splitter.closed, *entry.splitter.tail]
@@ -397,9 +432,9 @@ class Transcript:
             blocks = [*entry.splitter.closed[skip:], *entry.splitter.tail]
             lines += [Line("user" if kind == "user" else block.kind, block) for block in blocks]
         if not entry.complete:
-            lines.append(Line("more"))
+            lines.append(more)
         if kind == "reply" and not entry.open:
-            lines.append(Line("foot"))
+            lines.append(Line("foot", about=(item.state, item.detail)))
         return lines
 
     def _render(self, entry: Entry) -> None:

@@ -1,4 +1,4 @@
-"""Times in words: relative up to a day, then dates.
+"""Times in words: relative up to a day, then dates; and how long something took.
 
 Owns the wording and the sections of the sidebar. Must not know Qt or ask a clock: the present
 is an argument.
@@ -44,3 +44,15 @@ def section(ms: int, now_ms: int, *, pinned: bool) -> str:
         return "Last 30 days"
     then = _local(ms)
     return f"{MONTHS[then.month - 1]} {then.year}"
+
+
+def lasted(ms: int) -> str:
+    """How long something took."""
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f} s"
+    seconds = round(ms / 1000)
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min"

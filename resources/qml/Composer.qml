@@ -21,10 +21,16 @@ Item {
             remuda.send(edit.text);
     }
 
-    implicitHeight: box.height + line.height + theme.s4
+    implicitHeight: box.y + box.height + line.height + theme.s4
 
+    FolderChip {
+        id: folder
+        most: parent.width
+        width: Math.min(implicitWidth, parent.width)
+    }
     Rectangle {
         id: box
+        y: folder.visible ? folder.height + theme.s8 : 0
         width: parent.width
         height: Math.max(theme.control + theme.s8, Math.min(edit.implicitHeight, Math.max(theme.control, root.most))) + theme.s8
         radius: theme.radiusCard
@@ -115,11 +121,11 @@ Item {
             anchors.bottom: parent.bottom
             anchors.margins: theme.s8
             primary: true
-            glyph: now.busy ? "stop" : "send"
-            says: now.busy ? (now.stopping ? "Stopping" : actionTable.stop.label) : "Send"
-            key: now.busy ? actionTable.stop.key : "Enter"
-            enabled: now.busy ? !now.stopping : !now.sending && edit.text.trim().length > 0
-            onClicked: now.busy ? remuda.act("stop") : root.send()
+            glyph: now.busy ? "stop" : now.folderNeeded ? "folder" : "send"
+            says: now.busy ? (now.stopping ? "Stopping" : actionTable.stop.label) : now.folderNeeded ? "Choose a folder first…" : "Send"
+            key: now.busy ? actionTable.stop.key : now.folderNeeded ? "" : "Enter"
+            enabled: now.busy ? !now.stopping : now.folderNeeded ? !now.asked : !now.sending && edit.text.trim().length > 0
+            onClicked: now.busy ? remuda.act("stop") : now.folderNeeded ? folder.choose() : root.send()
         }
     }
 
@@ -139,7 +145,8 @@ Item {
         }
         Quiet {
             width: parent.width - (now.problem.length > 0 ? theme.iconSmall + theme.s4 : 0) - (effort.visible ? effort.width + theme.s8 : 0)
-            text: now.problem.length > 0 ? now.problem : now.sending ? "Sending" : now.enter
+            text: now.problem.length > 0 ? now.problem : now.asked ? "Go on in the window that has opened." : now.sending ? "Sending"
+                : now.folderNeeded ? "Choose the folder to work in first; then Enter sends." : now.enter
             color: now.problem.length > 0 ? theme.failed : theme.quiet
             font.pixelSize: theme.fontSmall
             Accessible.role: Accessible.StaticText

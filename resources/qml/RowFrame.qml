@@ -12,6 +12,9 @@ Item {
                               : row.space === "block" ? theme.s12 : row.space === "tight" ? theme.s4 : 0
     default property alias content: column.data
 
+    // Unfold or fold what this row is the head of.
+    function turn() { ListView.view.turn(index); }
+
     width: ListView.view ? ListView.view.width : 0
     height: air + column.height
 

@@ -16,7 +16,7 @@ RowFrame {
         Accessible.role: Accessible.Button
         Accessible.name: frame.row.word + (frame.row.expanded ? ", shown" : ", hidden")
         Keys.onReturnPressed: click()
-        onClicked: remuda.toggle(frame.index)
+        onClicked: frame.turn()
 
         contentItem: Row {
             spacing: theme.s4

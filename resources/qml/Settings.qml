@@ -7,6 +7,7 @@ Item {
     readonly property var places: [
         { name: "connections", label: "Connectors", file: "Connections.qml" },
         { name: "models", label: "Models", file: "Models.qml" },
+        { name: "harnesses", label: "Harnesses", file: "Harnesses.qml" },
         { name: "agents", label: "Agents", file: "Agents.qml" },
         { name: "profiles", label: "Profiles", file: "Profiles.qml" },
         { name: "stored", label: "Stored", file: "Stored.qml" },

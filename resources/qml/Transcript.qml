@@ -61,7 +61,19 @@ Item {
         anchor = null;
     }
 
+    function reveal(item) {
+        const top = item.mapToItem(list.contentItem, 0, 0).y - theme.s16;
+        const bottom = top + item.height + theme.s32;
+        if (top >= list.contentY && bottom <= list.contentY + list.height)
+            return;
+        const wanted = top < list.contentY ? top : bottom - list.height;
+        list.contentY = Math.max(list.originY, Math.min(list.originY + list.contentHeight - list.height, wanted));
+        moved();
+        look.schedule();
+    }
+
     property var anchor: null
+    property Item inner: null
 
     ListView {
         id: list
@@ -69,6 +81,20 @@ Item {
 
         readonly property real columnWidth: Math.max(0, Math.min(theme.measure, width - 2 * (root.width < theme.breakDrawer ? theme.s16 : theme.s32)))
         readonly property real columnLeft: (width - columnWidth) / 2
+
+        // What is unfolded grows downwards, and its head stays in sight: the view does not follow the end then.
+        function turn(row) {
+            const place = remuda.placeOf(row);
+            root.pinned = false;
+            remuda.toggle(row);
+            forceLayout();
+            const head = remuda.rowOf(place[0], 0);
+            const item = itemAtIndex(head);
+            if (!item || item.y < contentY)
+                positionViewAtIndex(head, ListView.Contain);
+            Qt.callLater(root.moved);
+            look.schedule();
+        }
 
         anchors.fill: parent
         model: transcriptModel
@@ -126,6 +152,14 @@ Item {
             DelegateChoice { roleValue: "notice"; RowNotice {} }
             DelegateChoice { roleValue: "foot"; RowFoot {} }
             DelegateChoice { roleValue: "more"; RowMore {} }
+            DelegateChoice { roleValue: "note"; RowNote {} }
+            DelegateChoice { roleValue: "plan"; RowPlan {} }
+            DelegateChoice { roleValue: "command"; RowCommand {} }
+            DelegateChoice { roleValue: "tool"; RowTool {} }
+            DelegateChoice { roleValue: "change"; RowChange {} }
+            DelegateChoice { roleValue: "output"; RowOutput {} }
+            DelegateChoice { roleValue: "diff"; RowOutput {} }
+            DelegateChoice { roleValue: "label"; RowLabel {} }
             DelegateChoice { roleValue: "unloaded"; RowUnloaded {} }
         }
 
@@ -144,8 +178,27 @@ Item {
         T.ScrollBar.vertical: Bar { id: bar }
     }
 
+    // What gets the focus by keys comes into sight; who comes back finds the list, not the row that was left.
+    Connections {
+        target: root.visible ? list.Window.window : null
+        function onActiveFocusItemChanged() {
+            const item = list.Window.activeFocusItem;
+            let above = item;
+            while (above && above !== list)
+                above = above.parent;
+            if (!above) {
+                if (root.inner)
+                    root.inner.focus = false;
+                root.inner = null;
+            } else if (item !== list) {
+                root.inner = item;
+                if (item.visualFocus === true)
+                    root.reveal(item);
+            }
+        }
+    }
     FocusRing {
-        shown: list.activeFocus
+        shown: list.activeFocus && root.inner === null
         anchors.margins: theme.focusLine
     }
 

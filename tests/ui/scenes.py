@@ -88,13 +88,25 @@ CHOICES = (
         **CLOUD,
     ),
     dto.Choice(
+        id="codex",
+        harness="Codex",
+        connector="OpenAI",
+        model="gpt-5.5",
+        efforts=("low", "medium", "high"),
+        runs="on this computer",
+        touches="reads a folder, may change files and run commands in it",
+        bills="your key",
+        folder="required",
+    ),
+    dto.Choice(
         id="claude",
         harness="Claude Code",
         connector="Anthropic",
         model="Sonnet 5.5",
         runs="on this computer",
-        touches="works in a folder",
+        touches="nothing, or a folder that you choose",
         bills="your key",
+        folder="optional",
         note="Not installed on this computer.",
         available=False,
     ),
@@ -185,6 +197,49 @@ PROFILES = (
     dto.ProfileRow(id="workshop", name="Workshop", running=True),
     dto.ProfileRow(id="society", name="Choral society"),
 )
+HARNESSES = (
+    dto.HarnessRow(
+        id="native",
+        name="Remuda native",
+        state="ready",
+        touches="Touches nothing but the tools that you give it.",
+        badges=(
+            dto.HarnessBadge(name="text as it is written", support="native"),
+            dto.HarnessBadge(name="stop in the middle of a reply", support="native"),
+            dto.HarnessBadge(name="commands", support="unsupported", note="It has no shell."),
+        ),
+    ),
+    dto.HarnessRow(
+        id="codex",
+        name="Codex",
+        state="ready",
+        sentence="Found on this computer.",
+        touches="Reads the folder that you choose; may change files and run commands in it, without network.",
+        version="0.163.0",
+        supported="0.163",
+        path="/home/ada/.npm-global/lib/node_modules/@openai/codex/vendor/x86_64-unknown-linux-musl/codex/codex",
+        program=True,
+        picked=True,
+        badges=(
+            dto.HarnessBadge(name="commands", support="native", note="In its own sandbox, which Remuda narrows."),
+            dto.HarnessBadge(name="images", support="native"),
+            dto.HarnessBadge(name="structured output", support="emulated", note="Checked again by Remuda."),
+            dto.HarnessBadge(
+                name="reports of denials", support="unsupported", note="A denied command is not reported."
+            ),
+        ),
+    ),
+    dto.HarnessRow(
+        id="claude",
+        name="Claude Code",
+        state="missing",
+        sentence="No program named claude was found.",
+        touches="Touches nothing, or works in the folder that you choose.",
+        supported="2.1.332 and later, below 3",
+        way="Install it with `npm install -g @anthropic-ai/claude-code`, then open this page again.",
+        program=True,
+    ),
+)
 HOME = "/home/ada/.local/share/remuda/profiles/personal"
 STORED = (
     dto.StoredRow(
@@ -219,6 +274,7 @@ PAGES: dict[str, list[dto.Message]] = {
         dto.KeyStore(state="ok"),
         dto.Network(proxy="none: no variable of the system names one", certificates="the system’s"),
     ],
+    "harnesses": [dto.Harnesses(rows=HARNESSES)],
     "agents": [dto.Agents(rows=AGENTS)],
     "profiles": [dto.Profiles(rows=PROFILES)],
     "stored": [dto.Stored(rows=STORED, total_bytes=sum(row.size_bytes for row in STORED))],
@@ -322,6 +378,7 @@ class Stage:
         draft: str = "",
         sentence: str = SENTENCE,
         agent: str = "Assistant",
+        **more: Any,
     ) -> None:
         self.revision += 1
         total = len(self.host.items.get(conversation or "", []))
@@ -339,6 +396,7 @@ class Stage:
                 run=run,
                 agent="a1",
                 agent_name=agent,
+                **more,
             )
         )
 
@@ -552,7 +610,7 @@ def found(stage: Stage) -> None:
     stage.shot("found-nothing")
 
 
-PLACES = ("connections", "models", "agents", "profiles", "stored", "appearance")
+PLACES = ("connections", "models", "harnesses", "agents", "profiles", "stored", "appearance")
 
 
 def turn_to(stage: Stage, place: str) -> None:
@@ -755,7 +813,343 @@ def menu(stage: Stage) -> None:
     stage.key("Escape")
 
 
+FOLDER = "/home/ada/projects/harbour/timetables/server"
+IN_FOLDER: dict[str, Any] = {
+    "choice": "codex", "folder": FOLDER, "access": "Read, change files and run commands", "folder_use": "fixed",
+    "sentence": "Codex · gpt-5.5 · medium · works in a folder",
+}  # fmt: skip
+ESC = "\x1b"
+TESTS_RUN = (
+    f"{ESC}[1m============== test session starts =============={ESC}[0m\n"
+    "collected 412 items\n\n"
+    + "".join(
+        f"tests/unit/test_{name}.py {ESC}[32m{'.' * 40}{ESC}[0m{ESC}[36m [{share:3}%]{ESC}[0m\n"
+        for share, name in enumerate(("ferry", "tide", "berth", "crew", "fuel", "route", "rate", "harbour"), 11)
+    )
+    + f"tests/unit/test_clock.py {ESC}[32m..{ESC}[0m{ESC}[31mF{ESC}[0m{ESC}[32m.....{ESC}[0m\n\n"
+    f"{ESC}[31mE   AssertionError{ESC}[0m: assert {ESC}[33m'03:10'{ESC}[0m == {ESC}[33m'02:10'{ESC}[0m\n"
+    f"{ESC}[31m{ESC}[1m1 failed{ESC}[0m, {ESC}[32m411 passed{ESC}[0m in 41.20s\n"
+)
+DIFF = """--- a/server/clock.py
++++ b/server/clock.py
+@@ -12,9 +12,10 @@ def departures(day: date) -> list[Departure]:
+     \"\"\"Every ferry of a day, in order.\"\"\"
+     found = []
+     for line in LINES:
+-        at = datetime.combine(day, line.first)
+-        while at.date() == day:
++        at = datetime.combine(day, line.first, tzinfo=HARBOUR)
++        end = at + timedelta(days=1)
++        while at < end:
+             found.append(Departure(line.name, at))
+             at += line.every
+     return sorted(found)
+@@ -40,4 +41,4 @@ def next_departure(now: datetime) -> Departure | None:
+-    return min((d for d in departures(now.date()) if d.at > now), default=None)
++    return min((d for d in departures(now.date()) if d.at.timestamp() > now.timestamp()), default=None)
+"""
+STEPS = (
+    ("Find out why the night ferry is an hour late in March", "done"),
+    ("Let departures know the harbour’s time zone", "done"),
+    ("Run the tests, and look at what fails around the change of the clocks", "active"),
+    ("Say what changed, and what the crew has to know", "pending"),
+)
+
+
+def plan_card(steps: tuple[tuple[str, str], ...] = STEPS, left_out: int = 0) -> dto.PlanCard:
+    rows = tuple(dto.PlanStep(text=text, state=state) for text, state in steps)  # type: ignore[arg-type]
+    return dto.PlanCard(steps=rows, left_out=left_out)
+
+
+def command_card(command: str, exit_code: int | None = None, ms: int | None = None, **more: Any) -> dto.CommandCard:
+    return dto.CommandCard(command=command, exit_code=exit_code, duration_ms=ms, **more)
+
+
+def at_work(stage: Stage, conversation: str = "c1") -> None:
+    """A run with one of everything."""
+    host = stage.host
+    host.items.pop(conversation, None)
+    stage.select(None)
+
+    def item(kind: str, text: str = "", state: str = "complete", **more: Any) -> None:
+        host.item(conversation, kind, text, state, run="r9", created_ms=NOW_MS - 60_000, **more)
+
+    item("user", "The night ferry is an hour late on the timetable in March. Find out why, and mend it.")
+    item("reasoning", "Clocks change in March.", detail="4 s")
+    item("plan", state="open", card=plan_card())
+    item(
+        "tool",
+        '{\n  "zone": "Europe/Lisbon",\n  "changes": "2026-03-29"\n}',
+        card=dto.ToolCard(
+            name="lookup_time_zone", arguments='{"harbour":"Cais do Sodré","year":2026}', duration_ms=212
+        ),
+    )
+    item(
+        "command",
+        "server/clock.py:17:        at = datetime.combine(day, line.first)\n",
+        card=command_card("grep -rn 'datetime.combine' server", 0, 38),
+    )
+    item("notice", "OpenAI was busy (429); the step was asked for once more.", code="RETRY")
+    item("change", DIFF, card=dto.ChangeCard(path="server/clock.py", change="modified", added=4, removed=3))
+    item("command", TESTS_RUN, card=command_card("python -m pytest -q tests/unit", 1, 41_204))
+
+
+def activities(stage: Stage) -> None:
+    stage.dress()
+    at_work(stage)
+    stage.select(
+        "c1", TITLES[1][0], run=dto.RunView(id="r9", state="working", sentence="Codex is at work"), **IN_FOLDER
+    )
+    stage.host.settle()
+    stage.shot("activities-end", 1.0)
+    stage.key("Tab")
+    stage.move(700, 300)
+    stage.screen.tool("xdotool", "click", "--repeat", "60", "--delay", "8", "4")
+    stage.move(5, 5)
+    stage.shot("activities-top")
+
+
+def live_output(stage: Stage) -> None:
+    stage.dress()
+    at_work(stage)
+    host = stage.host
+    run = dto.RunView(id="r9", state="working", sentence="Codex is at work")
+    stage.select("c1", TITLES[1][0], run=run, **IN_FOLDER)
+    host.settle()
+    opened = host.item("c1", "command", "", "open", run="r9", card=command_card("make wheels"))
+    place = len(host.items["c1"]) - 1
+    host.send(dto.ItemAdded(conversation="c1", index=place, item=opened))
+    at = 0
+    for text in (
+        *(f"collecting part {n}\r\n" for n in range(14)),
+        *(f"\r{ESC}[2Kdownloading {ESC}[36m{'━' * (n // 4):<25}{ESC}[0m {n} %" for n in range(0, 65, 8)),
+    ):
+        host.send(dto.ItemDelta(conversation="c1", item=opened.id, at=at, text=text))
+        at += len(text)
+    host.settle()
+    stage.shot("activities-live", 0.8)
+    host.send(dto.ItemDelta(conversation="c1", item=opened.id, at=at, text="\r\nstopped\n"))
+    host.send(
+        dto.ItemDone(conversation="c1", item=opened.id, state="stopped", size_chars=at + 10,
+                     card=command_card("make wheels", None, 2_100))
+    )  # fmt: skip
+    stage.shot("activities-live-stopped", 0.8)
+
+
+def states(stage: Stage) -> None:
+    """Each kind of card in each of its states."""
+    stage.dress()
+    host = stage.host
+    host.items.pop("c1", None)
+    stage.select(None)
+    host.item("c1", "user", "Everything that can be seen of a step.")
+    for state in ("open", "complete", "failed", "stopped", "unknown"):
+        more: dict[str, Any] = {"run": "r9", "detail": "The harness said no more." if state == "unknown" else ""}
+        host.item(
+            "c1", "command", "", state, card=command_card("make check", 0 if state == "complete" else None), **more
+        )
+        host.item(
+            "c1",
+            "tool",
+            "",
+            state,
+            card=dto.ToolCard(name="lookup_status"),
+            **{**more, "detail": "The tool answered with an error: no such harbour." if state == "failed" else ""},
+        )
+        host.item("c1", "change", "", state, card=dto.ChangeCard(path="notes.md", change="created", added=3), **more)
+    host.item(
+        "c1",
+        "command",
+        "",
+        "failed",
+        code="DENIED",
+        run="r9",
+        card=command_card("curl https://example.org"),
+        detail="The network is denied. Codex does not report every denial.",
+    )
+    host.item("c1", "change", "", "complete", card=dto.ChangeCard(path="old.md", change="deleted", removed=120))
+    host.item("c1", "plan", "", "stopped", card=plan_card())
+    stage.select("c1", TITLES[1][0], **IN_FOLDER)
+    stage.host.settle()
+    stage.shot("activities-states-end", 1.0)
+    stage.key("Tab")
+    stage.move(700, 300)
+    stage.screen.tool("xdotool", "click", "--repeat", "60", "--delay", "8", "4")
+    stage.move(5, 5)
+    stage.shot("activities-states-top")
+
+
+def unfolded(stage: Stage) -> None:
+    stage.dress()
+    host = stage.host
+    host.items.pop("c1", None)
+    stage.select(None)
+    host.item("c1", "user", "Show me all of it.")
+    host.item(
+        "c1",
+        "tool",
+        '{\n  "zone": "Europe/Lisbon"\n}',
+        run="r9",
+        card=dto.ToolCard(
+            name="lookup_time_zone",
+            arguments='{"harbour":"Cais do Sodré","years":[2026,2027],"exact":true}',
+            duration_ms=212,
+        ),
+    )
+    host.item(
+        "c1",
+        "change",
+        DIFF,
+        run="r9",
+        card=dto.ChangeCard(path="server/clock.py", change="modified", added=4, removed=3),
+    )
+    stage.select("c1", TITLES[1][0], **IN_FOLDER)
+    host.settle()
+    stage.key("Tab")
+    for _ in range(12):
+        stage.key("shift+Tab")
+    stage.shot("activities-focus", 0.3)
+
+
+def long_cards(stage: Stage) -> None:
+    stage.dress()
+    host = stage.host
+    host.items.pop("c1", None)
+    stage.select(None)
+    host.item("c1", "user", "Names without an end.")
+    long = "w" * 400
+    host.item("c1", "plan", "", "open", run="r9", card=plan_card(((long, "done"), ("two words " * 40, "active")), 31))
+    host.item(
+        "c1",
+        "tool",
+        "x" * 3000,
+        "failed",
+        run="r9",
+        detail="An error. " * 60,
+        card=dto.ToolCard(name="t" * 200, arguments='{"a":"' + "b" * 2000, cut=True, duration_ms=7_262_000),
+    )
+    host.item(
+        "c1",
+        "change",
+        "@@ -1 +1 @@\n-" + "a" * 900 + "\n+" + "b" * 900 + "\n",
+        run="r9",
+        card=dto.ChangeCard(path=f"{'deep/' * 60}{long[:80]}.py", change="modified", added=123_456, removed=99_999),
+    )
+    host.item(
+        "c1",
+        "command",
+        "z" * 30_000,
+        run="r9",
+        card=command_card("make " + "argument " * 100 + long, 137, 7_262_000, cut=True),
+    )
+    stage.select("c1", TITLES[1][0], **{**IN_FOLDER, "folder": f"/home/ada/{'deep/' * 60}{long[:80]}"})
+    host.settle()
+    stage.shot("activities-long", 1.0)
+    stage.key("Tab")
+    stage.move(700, 300)
+    stage.screen.tool("xdotool", "click", "--repeat", "60", "--delay", "8", "4")
+    stage.move(5, 5)
+    stage.shot("activities-long-top")
+
+
+def right_to_left_cards(stage: Stage) -> None:
+    stage.dress()
+    host = stage.host
+    host.items.pop("c1", None)
+    stage.select(None)
+    host.item("c1", "user", "למה המעבורת מאחרת?")
+    host.item(
+        "c1",
+        "plan",
+        "",
+        "open",
+        run="r9",
+        card=plan_card((("לבדוק את השעון", "done"), ("להריץ `make test`", "active"))),
+    )
+    host.item("c1", "tool", "תשובה: 03:10", run="r9", card=dto.ToolCard(name="בדיקת_שעון", arguments='{"נמל":"חיפה"}'))
+    host.item(
+        "c1",
+        "change",
+        "@@ -1,2 +1,2 @@\n-print('שלום')  # ישן\n+print('\u202etxt.exe')  # חדש\n עברית\n",
+        run="r9",
+        card=dto.ChangeCard(path="מסמכים/שעון/server.py", change="modified", added=1, removed=1),
+    )
+    host.item(
+        "c1",
+        "command",
+        "שורה ראשונה\nsecond עברית line\n\u202egnp.exe\n",
+        run="r9",
+        card=command_card("echo 'שלום' > מסמכים/א.txt", 0, 12),
+    )
+    stage.select("c1", "הנמל", **{**IN_FOLDER, "folder": "/home/ada/מסמכים/נמל/server"})
+    host.settle()
+    stage.shot("activities-rtl", 1.0)
+
+
+def folder(stage: Stage) -> None:
+    stage.dress()
+    stage.move(5, 5)
+    stage.select(
+        None,
+        "",
+        choice="codex",
+        sentence="Codex · gpt-5.5 · medium · works in a folder",
+        folder_use="required",
+        draft="Mend the clock.",
+    )
+    stage.shot("folder-needed")
+    stage.key("Return")
+    stage.shot("folder-needed-enter")
+    stage.select(
+        None,
+        "",
+        choice="claude",
+        sentence="Claude Code · Sonnet 5.5 · works in a folder",
+        folder_use="optional",
+        folder=FOLDER,
+        access="Read only",
+    )
+    stage.host.settle()
+    stage.key("shift+Tab")
+    stage.shot("folder-focus")
+    stage.key("Return")
+    stage.shot("folder-menu")
+    stage.key("Escape")
+
+
+def harnesses_looking(stage: Stage) -> None:
+    turn_to(stage, "harnesses")
+    looking = dto.HarnessRow(id="codex", name="Codex", state="looking", sentence="Asking the program for its version.")
+    old = dto.HarnessRow(
+        id="claude", name="Claude Code", state="unsupported", version="1.0.3", supported="2.1.332 and later, below 3",
+        sentence="Version 1.0.3 is too old.", path="/usr/local/bin/claude", way="Update it with `claude update`.",
+        program=True,
+    )  # fmt: skip
+    bad = dto.HarnessRow(
+        id="other", name=RTL, state="unusable", sentence="Others may write to the program, so it is not used. " * 4,
+        path="/opt/תוכנה/claude", program=True, way="Let nobody but you write to it. " * 6,
+    )  # fmt: skip
+    stage.host.send(dto.Harnesses(rows=(looking, old, bad)))
+    stage.shot("settings-harnesses-trouble")
+    stage.host.send(dto.Harnesses(rows=HARNESSES[1:]))
+    stage.host.settle()
+    for _ in range(3):
+        stage.key("Tab")
+    stage.key("Return")
+    stage.shot("settings-harnesses-open")
+    stage.key("Escape")
+
+
 SCENES: dict[str, Play] = {
+    "activities": activities,
+    "activities-live": live_output,
+    "activities-states": states,
+    "activities-unfolded": unfolded,
+    "activities-long": long_cards,
+    "activities-rtl": right_to_left_cards,
+    "folder": folder,
+    "settings-harnesses": setting("harnesses"),
+    "settings-harnesses-open": harnesses_looking,
     "first-run": first_run,
     "empty": empty,
     "conversation": conversation,
@@ -797,9 +1191,13 @@ LOOKS: dict[str, tuple[dict[str, object], tuple[int, int], tuple[str, ...]]] = {
         (700, 700),
         ("conversation", "failed", "picker", "right-to-left", "settings-connections", "found"),
     ),
-    "-2x": ({"scale": "2"}, (1560, 1180), ("first-run", "conversation", "picker", *SETTINGS)),
-    "-contrast": ({"high": True}, (1120, 760), ("conversation", "failed", "picker", *SETTINGS)),
-    "-zoom": ({"zoom": 200}, (1120, 900), ("conversation", "first-run", "found", "picker", *SETTINGS)),
+    "-2x": ({"scale": "2"}, (1560, 1180), ("first-run", "conversation", "picker", "activities", "folder", *SETTINGS)),
+    "-contrast": (
+        {"high": True},
+        (1120, 760),
+        ("conversation", "failed", "picker", "activities", "activities-states", *SETTINGS),
+    ),
+    "-zoom": ({"zoom": 200}, (1120, 900), ("conversation", "first-run", "found", "picker", "activities", *SETTINGS)),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ui.setup import Setup, counted, size_words
-from ui.text.visible import isolated, one_line, visible
+from ui.text.visible import LRI, PDI, has_right_to_left, isolated, one_line, visible
 from ui.wire import dto
 
 BADGES = {"": "", "assumed": "assumed", "declared": "declared by you"}
@@ -17,7 +17,29 @@ BADGES = {"": "", "assumed": "assumed", "declared": "declared by you"}
 LONGEST = 40
 """Most characters of one part of the header's sentence; the whole is its accessible name."""
 
+PATH_CHARS = 44
+"""Most characters of a path that is shown in passing; the whole is in its tip and its accessible description."""
+
 NO_IMAGES = "cannot take images"
+
+NEEDS = {"never": "", "optional": "a folder if you choose one", "required": "needs a folder"}
+"""What an entry of the picker wants of a folder."""
+
+HARNESS_STATES = {
+    "ready": ("Ready", "check", "up"),
+    "missing": ("Not here", "incomplete", "stopped"),
+    "unsupported": ("Not supported", "warning", "waiting"),
+    "unusable": ("Not usable", "failed", "failed"),
+    "looking": ("Looking", "working", "working"),
+}
+"""Word, icon and colour of how a harness stands."""
+
+SUPPORT = {
+    "native": ("native", "check", "up"),
+    "emulated": ("emulated", "again", "elsewhere"),
+    "unsupported": ("not supported", "incomplete", "stopped"),
+}
+"""Word, icon and colour of who does a thing that a harness may be able to do."""
 
 TESTS = {"": ("", "done"), "ok": ("check", "up"), "problem": ("failed", "failed")}
 """Icon and colour of what a test found."""
@@ -41,6 +63,32 @@ def whole_parts(text: str) -> str:
 
 def _cut(text: str) -> list[str]:
     return one_line(text).split(" · ")
+
+
+def path_words(path: str) -> str:
+    """A path, its parts in their order whatever script they are in."""
+    line = one_line(path)
+    return f"{LRI}{'/'.join(isolated(part) for part in line.split('/'))}{PDI}" if has_right_to_left(line) else line
+
+
+def short_path(path: str) -> str:
+    """The same, with its middle left out where it is long: where it begins, and where it leads."""
+    line = one_line(path)
+    if len(line) <= PATH_CHARS:
+        return path_words(line)
+    parts = line.split("/")
+    first = "/".join(parts[:2]) if line.startswith("/") else parts[0]
+    last = parts[-1]
+    for part in reversed(parts[:-1]):
+        if len(first) + len(last) + len(part) + 4 > PATH_CHARS:
+            break
+        last = f"{part}/{last}"
+    room = max(8, PATH_CHARS - len(first) - 3)
+    if len(last) > room:
+        last = f"{last[: room // 2]}…{last[-(room - room // 2) :]}"
+    if len(first) > PATH_CHARS // 2:
+        first = first[: PATH_CHARS // 2]
+    return path_words(f"{first}/…/{last}")
 
 
 def sentence_case(text: str) -> str:
@@ -87,11 +135,12 @@ def offer(rows: Sequence[dto.Choice], chosen: str | None, effort: str) -> list[d
     before = None
     for choice in rows:
         row = choice_row(choice, chosen, effort)
-        group = (choice.harness, choice.connector, choice.runs, choice.touches, choice.bills)
+        group = (choice.harness, choice.connector, choice.runs, choice.touches, choice.bills, choice.folder)
         fresh = group != before
         row["heading"] = joined(name(choice.harness), name(choice.connector)) if fresh else ""
         badges = (("Runs", choice.runs), ("touches", choice.touches), ("bills", choice.bills))
-        row["means"] = joined(*(f"{word} {name(value)}" for word, value in badges if value)) if fresh else ""
+        means = [f"{word} {name(value)}" for word, value in badges if value]
+        row["means"] = joined(*means, NEEDS[choice.folder]) if fresh else ""
         before = group
         made.append(row)
     return made
@@ -151,6 +200,57 @@ def found(setup: Setup) -> list[dict[str, Any]]:
         }
         for row in setup.found.rows
     ]
+
+
+def harnesses(setup: Setup) -> list[dict[str, Any]]:
+    return [_harness(row) for row in setup.harnesses or ()]
+
+
+def _harness(row: dto.HarnessRow) -> dict[str, Any]:
+    word, icon, tone = HARNESS_STATES[row.state]
+    version = f"Version {name(row.version)}" if row.version else ""
+    supported = f"Works with {name(row.supported)}" if row.supported else ""
+    words, code = way(row.way)
+    counts = [(kind, sum(badge.support == kind for badge in row.badges)) for kind in SUPPORT]
+    summary = joined(*(f"{count} {SUPPORT[kind][0]}" for kind, count in counts if count), by=", ")
+    return {
+        "id": row.id,
+        "name": name(row.name),
+        "state": row.state,
+        "word": word,
+        "icon": icon,
+        "tone": tone,
+        "words": visible(row.sentence),
+        "touches": visible(row.touches),
+        "versions": joined(version, supported, "picked by you" if row.picked else ""),
+        "path": path_words(row.path),
+        "way": words if row.state != "ready" else "",
+        "wayCode": code if row.state != "ready" else "",
+        "program": row.program,
+        "picked": row.picked,
+        "summary": summary,
+        "badges": [_badge(badge) for badge in row.badges],
+        "said": joined(name(row.name), word, visible(row.sentence), visible(row.touches), version, summary, by=", "),
+    }
+
+
+def _badge(badge: dto.HarnessBadge) -> dict[str, Any]:
+    word, icon, tone = SUPPORT[badge.support]
+    note = visible(badge.note)
+    what = sentence_case(badge.name)
+    return {
+        "name": what, "word": word, "icon": icon, "tone": tone, "note": note, "said": joined(what, word, note, by=", "),
+    }  # fmt: skip
+
+
+def way(text: str) -> tuple[str, str]:
+    """What there is to do in words, and the command in it, which stands between backticks."""
+    words = visible(text)
+    before, mark, rest = words.partition("`")
+    code, closing, after = rest.partition("`")
+    if not mark or not closing or not code.strip():
+        return words.replace("`", ""), ""
+    return f"{before}{code}{after}".replace("`", ""), code.strip()
 
 
 def agents(setup: Setup) -> list[dict[str, Any]]:

@@ -13,15 +13,18 @@ from typing import Any
 
 from PySide6.QtCore import QModelIndex
 
+from ui.cards import Head, Line
+from ui.models.cards import head_map
 from ui.models.rows import RowModel
 from ui.text.blocks import Row
 from ui.text.highlight import label
 from ui.text.rich import rich, spoken, typed
 from ui.text.visible import has_right_to_left, visible
-from ui.transcript import Entry, Line, Transcript
+from ui.transcript import Entry, Transcript
 from ui.when import when
 
 CACHED_ROWS = 400
+RETRY = "RETRY"
 
 _NOTICE_TONES = {"failed": "failed", "unknown": "unknown", "stopped": "stopped"}
 _FOOT_WORDS = {"stopped": "Stopped by you", "failed": "Failed", "unknown": "Unknown"}
@@ -101,7 +104,13 @@ class TranscriptModel(RowModel):
 
     def _about(self, entry: Entry, line: Line) -> dict[str, Any]:
         item = entry.item
+        if isinstance(line.about, Head):
+            return head_map(line.kind, line.about, self._looks)
         detail = visible(item.detail)
+        if line.kind == "label":
+            return {"words": str(line.about), "said": str(line.about)}
+        if line.kind == "note":
+            return self._note(entry, detail)
         if line.kind == "notice":
             tone = _NOTICE_TONES.get(item.state, "waiting")
             words = visible(entry.whole_text())
@@ -124,6 +133,19 @@ class TranscriptModel(RowModel):
         tone = _NOTICE_TONES.get(item.state, "done")
         time_said = when(item.created_ms, time.time_ns() // 1_000_000)
         return {"word": state, "tone": tone, "icon": tone, "detail": detail, "time": time_said, "said": state or detail}
+
+    def _note(self, entry: Entry, detail: str) -> dict[str, Any]:
+        """A quiet line: something that happened on the way."""
+        again = entry.item.code == RETRY
+        word = "Asked again" if again else "Note"
+        words = visible(entry.whole_text())
+        return {
+            "icon": "again" if again else "info",
+            "word": word,
+            "words": words,
+            "detail": detail,
+            "said": f"{word}. {words}",
+        }
 
     # ------------------------------------------------------------------ RowListener
 

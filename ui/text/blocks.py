@@ -14,8 +14,9 @@ row (`rich`), and tests hold this block structure against its own.
 import copy
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+from ui.text.styles import Span
 from ui.text.visible import Lines
 
 LINE_CHARS = 2_000
@@ -28,12 +29,15 @@ TABLE_CELLS = 24
 DEPTH = 8
 """Containers deeper than this are text."""
 
-RowKind = Literal["text", "heading", "code", "table", "rule"]
+RowKind = Literal["text", "heading", "code", "table", "rule", "output", "diff"]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One block, or a bounded part of a long one. `text` is source: inline markdown, code, or table lines."""
+    """One block, or a bounded part of a long one.
+
+    `text` is source: inline markdown, code, or table lines; of output and of a diff it is what is shown.
+    """
 
     kind: RowKind
     text: str = ""
@@ -53,6 +57,8 @@ class Row:
     widths: tuple[int, ...] = ()
     """Percent of each table column; the same in each part of a long table."""
     open: bool = False
+    spans: tuple[Span, ...] = ()
+    """Of output and of a diff: its text with its looks."""
     references: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
@@ -572,4 +578,11 @@ class PlainSplitter:
         self._glued = not text.endswith("\n")
 
 
-Splitter = MarkdownSplitter | PlainSplitter
+class Splitter(Protocol):
+    """Text in pieces to rows: closed ones that never change, and what is open."""
+
+    closed: list[Row]
+    tail: list[Row]
+
+    def feed(self, text: str) -> None: ...
+    def finish(self) -> None: ...

@@ -5,16 +5,19 @@ set of markup its rich text reads. Invariant: all text is escaped; no image, no 
 loads, no address but in an `<a href>` that nothing follows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from html import escape
 from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from resources.tokens import contrast
 from ui.text.blocks import Row
 from ui.text.highlight import parts
-from ui.text.visible import LRI, PDI, has_right_to_left
+from ui.text.styles import PLAIN, Span, Style
+from ui.text.visible import LRI, PDI, has_right_to_left, in_order
 
 Tokens = Mapping[str, Any]
 """The table of `resources.tokens`."""
@@ -91,15 +94,96 @@ def _line_height(looks: Tokens, token: str = "lineReading") -> str:
     return f"line-height:{round(looks[token] * 100)}%"
 
 
-def code(row: Row, looks: Tokens) -> str:
-    """A row of code, left to right whatever it holds; highlighted once it is closed."""
+def code(row: Row, looks: Tokens, shown: Callable[[str], str] = str) -> str:
+    """A row of code, left to right whatever it holds; highlighted once it is closed. `shown`: how its parts are."""
     coloured = [("", row.text)] if row.open else parts(row.text, row.language)
     body = "".join(
-        f'<span style="color:{looks[colour]}">{escape(text)}</span>' if colour else escape(text)
+        f'<span style="color:{looks[colour]}">{escape(shown(text))}</span>' if colour else escape(shown(text))
         for colour, text in coloured
     )
+    return _pre(body, looks)
+
+
+def _pre(body: str, looks: Tokens) -> str:
     look = f"margin:0; white-space:pre-wrap; font-family:'{looks['fontCode']}'; {_line_height(looks, 'lineCode')}"
     return f'<pre dir="ltr" align="left" style="{look}">{body}</pre>'
+
+
+@lru_cache(maxsize=1024)
+def readable(colour: str, ground: str, least: float) -> str:
+    """`colour`, or the nearest to it on the way to black or white that can be read on `ground`."""
+    if contrast(colour, ground) >= least:
+        return colour
+    end = max(("#000000", "#ffffff"), key=lambda far: contrast(far, ground))
+    for step in range(1, 10):
+        mixed = "#" + "".join(
+            f"{(int(colour[at : at + 2], 16) * (10 - step) + int(end[at : at + 2], 16) * step) // 10:02x}"
+            for at in (1, 3, 5)
+        )
+        if contrast(mixed, ground) >= least:
+            return mixed
+    return end
+
+
+def _named(name: str, looks: Tokens) -> str:
+    return name if name.startswith("#") else str(looks[name])
+
+
+def _dress(style: Style, looks: Tokens) -> str:
+    """The look of a run as CSS; its words can be read whatever colours were asked for."""
+    fore, back = style.fore, style.back
+    if style.inverse:
+        fore, back = back or "sunken", fore or "text"
+    least = looks["leastContrast"]
+    ground = _named(back or "sunken", looks)
+    if back and max(contrast("#000000", ground), contrast("#ffffff", ground)) < least:
+        ground = readable(ground, "#ffffff", least)  # a ground on which nothing could be read: darker, then
+    wanted = fore or ("quiet" if style.faint and not back else "text")
+    rules = [f"color:{readable(_named(wanted, looks), ground, least)}"] if wanted != "text" or back else []
+    if back:
+        rules.append(f"background-color:{ground}")
+    if style.bold:
+        rules.append(f"font-weight:{looks['strong']}")
+    if style.italic:
+        rules.append("font-style:italic")
+    lines = [name for name, drawn in (("underline", style.underline), ("line-through", style.strike)) if drawn]
+    if lines:
+        rules.append("text-decoration:" + " ".join(lines))
+    return "; ".join(rules)
+
+
+def styled(row: Row, looks: Tokens) -> str:
+    """A row of output, left to right whatever it holds."""
+    return _pre(_spans(row.spans, looks), looks)
+
+
+def changed(row: Row, looks: Tokens) -> str:
+    """A row of a diff: the ground of a line reaches to its end."""
+    lines: list[list[Span]] = [[]]
+    for span in row.spans:
+        if span[1] == "\n":
+            lines.append([])
+        else:
+            lines[-1].append(span)
+    family = f"white-space:pre-wrap; font-family:'{looks['fontCode']}'; {_line_height(looks, 'lineCode')}"
+    paragraphs = []
+    for line in lines:
+        ground = line[0][0].back if line else ""
+        look = f"margin:0; {family}" + (f"; background-color:{looks[ground]}" if ground else "")
+        paragraphs.append(f'<p dir="ltr" align="left" style="{look}">{_spans(line, looks, in_order) or "&nbsp;"}</p>')
+    return "".join(paragraphs)
+
+
+def _spans(spans: Sequence[Span], looks: Tokens, shown: Callable[[str], str] = str) -> str:
+    dresses: dict[Style, str] = {PLAIN: ""}
+    body = []
+    for style, text in spans:
+        dress = dresses.get(style)
+        if dress is None:
+            dress = dresses[style] = _dress(style, looks)
+        words = escape(shown(text))
+        body.append(f'<span style="{dress}">{words}</span>' if dress else words)
+    return "".join(body)
 
 
 def table(row: Row, looks: Tokens) -> str:
@@ -123,6 +207,10 @@ def rich(row: Row, looks: Tokens) -> str:
     """Any row of a reply as rich text."""
     if row.kind == "code":
         return code(row, looks)
+    if row.kind == "output":
+        return styled(row, looks)
+    if row.kind == "diff":
+        return changed(row, looks)
     if row.kind == "table":
         return table(row, looks)
     if row.kind == "rule":
@@ -140,4 +228,4 @@ def spoken(row: Row) -> str:
     """A row in plain words."""
     if row.kind == "table":
         return "\n".join(" · ".join(cells) for cells in row.cells)
-    return row.text if row.kind == "code" else plain(row.text, row.references)
+    return row.text if row.kind in ("code", "output", "diff") else plain(row.text, row.references)

@@ -6,6 +6,7 @@ none of the code points by which Qt's rich text marks its own structure; it maps
 by character, so that text cut anywhere gives the same result.
 """
 
+import re
 import unicodedata
 
 LRI, FSI, PDI = "\u2066", "\u2068", "\u2069"
@@ -59,6 +60,15 @@ def has_right_to_left(text: str) -> bool:
 def isolated(text: str) -> str:
     """A name that stands among other words, kept from reordering them."""
     return f"{FSI}{text}{PDI}" if has_right_to_left(text) else text
+
+
+_STRONG = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff"
+_RUN = re.compile(f"[{_STRONG}](?:[{_STRONG} ]*[{_STRONG}])?")
+
+
+def in_order(code: str) -> str:
+    """Code or a command, whose signs between right-to-left words stay where they are written."""
+    return code if code.isascii() else _RUN.sub(lambda found: f"{FSI}{found[0]}{PDI}", code)
 
 
 class Lines:
