@@ -28,6 +28,8 @@ EXEC = "exec"
 _SCRIPT = """const found = await tools.%s(%s);
 if (found && found.image_url) image(found); else text(found);
 """
+_SCRIPT_ENDED = re.compile(r"Script (completed|failed)[^\n]*\nWall time [^\n]*\nOutput:\n\n?")
+"""What the CLI writes ahead of what a script gave."""
 _OF_THE_CLI = re.compile(r"\s*(<[a-z_]+>|# AGENTS\.md instructions)")
 """How texts begin that the CLI writes in the place of a user."""
 
@@ -75,6 +77,9 @@ class CodexModel(FarSide, ResponsesServer):
         if name not in offered and EXEC in offered:
             name, arguments = EXEC, _SCRIPT % (name, json.dumps(arguments))
         kind, namespace = offered.get(name, ("function", ""))
+        if name not in offered and name.startswith("mcp__"):
+            # Offered only to who searches for it, but taken all the same.
+            namespace, _, name = name.rpartition("__")
         more = {"namespace": namespace} if namespace else {}
         if kind == "custom":
             assert isinstance(arguments, str), f"{name} takes a text"
@@ -121,7 +126,10 @@ def _read_user(talk: Conversation, parts: list[dict[str, Any]]) -> None:
 
 def _told(item: dict[str, Any]) -> Told:
     output = item["output"]
-    if isinstance(output, str):
-        return Told(item["call_id"], output)
-    text = "\n".join(part["text"] for part in output if part["type"] == "input_text")
-    return Told(item["call_id"], text, pictures=len([part for part in output if part["type"] == "input_image"]))
+    parts = [{"type": "input_text", "text": output}] if isinstance(output, str) else output
+    text = "".join(part["text"] for part in parts if part["type"] == "input_text")
+    pictures = len([part for part in parts if part["type"] == "input_image"])
+    script = _SCRIPT_ENDED.match(text)
+    if script is None:
+        return Told(item["call_id"], text, pictures=pictures)
+    return Told(item["call_id"], text[script.end() :], script[1] == "failed", pictures)
