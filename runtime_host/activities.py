@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from runtime_host.canonical import FrozenDict, NotJsonError, clean_text, freeze
+from runtime_host.canonical import FrozenDict, NotJsonError, clean_text, freeze, is_plain_object
 from runtime_host.events import EventType
 from runtime_host.journal import Journal
 from runtime_host.storage.base import ItemState
@@ -27,6 +27,7 @@ from runtime_host.transcript import (
     bound_text,
 )
 
+_encode: Final = msgspec.json.Encoder().encode
 ABOUT_BYTES: Final = 64 * 1024
 COMMAND_CHARS: Final = 8 * 1024
 ARGUMENTS_CHARS: Final = 8 * 1024
@@ -77,6 +78,7 @@ _STATE_OF: Final[dict[str, tuple[ItemState, str]]] = {
     "interrupted": ("stopped", ""),
     "cancelled": ("stopped", ""),
 }
+_COMPLETE: Final[tuple[ItemState, str]] = ("complete", "")
 OUTSIDE_WORKSPACE: Final[dict[str, Any]] = FrozenDict(
     code="FILE_CHANGE_OUTSIDE_WORKSPACE",
     level="warning",
@@ -199,13 +201,15 @@ class Activities:
         if whole is not None:
             data = {name: value for name, value in data.items() if name != member}
         public = self.public(data)
-        about = _ABOUT_OF[kind](public, self._transcript.known(kind, native_id))
+        known = self._transcript.known(kind, native_id)
         if kind == "tool":
-            about["call"] = native_id[:NAME_CHARS]
-        elif kind == "change" and whole is not None:
-            about.update(_counts(whole))
-        elif kind == "plan":
-            public = {**public, "items": public["items"][:STEPS]}
+            about = _about_tool(public, known, native_id)
+        else:
+            about = _ABOUT_OF[kind](public, known)
+            if kind == "change" and whole is not None:
+                about.update(_counts(whole))
+            elif kind == "plan":
+                public = {**public, "items": public["items"][:STEPS]}
         at = self._opened(kind, native_id, about)
         if type_ in _ENDING_TYPES:
             self._end(_Ended(kind, type_, native_id, public, whole, at))
@@ -225,9 +229,8 @@ class Activities:
         tails, item = self._transcript.finish(
             kind, native_id, state=ending.state, text=text, code=ending.code, detail=ending.detail
         )
-        if kind == "command":
-            for tail in tails:
-                self._publish_output(tail.item_id, tail.position, tail.at, tail.text)
+        for tail in tails:
+            self._publish_output(tail.item_id, tail.position, tail.at, tail.text)
         if told.whole is not None:
             public = {**public, _TEXT_MEMBER[kind]: bound_text(item.text, EVENT_TEXT_BYTES)}
         self._publish_ended(told.type, item, public, opened=told.at.opened)
@@ -248,7 +251,7 @@ class Activities:
         text = clean_text(data["text"])
         native_id = self._native_id(data)
         known = self._transcript.known("command", native_id)
-        at = self._opened("command", native_id, known or _about_command({}, {}))
+        at = self._opened("command", native_id, None if known else _about_command({}, known))
         piece = self._transcript.output(native_id, text)
         if at.opened:
             self._journal.append("command.output.delta", _at({"at": 0, "text": ""}, at))
@@ -266,8 +269,7 @@ class Activities:
         at = self._over.get(native_id)
         if at is None:
             known = self._transcript.known("tool", native_id)
-            about = known or {"name": _line(rest.get("name"), NAME_CHARS), "call": native_id[:NAME_CHARS]}
-            at = self._opened("tool", native_id, about)
+            at = self._opened("tool", native_id, None if known else _about_tool(rest, known, native_id))
             if at.opened:
                 self._grown()
         if delta is None:
@@ -298,13 +300,16 @@ class Activities:
         return self._redactor.text(clean_text(str(data.get("id", ""))))
 
     def public(self, data: dict[str, Any]) -> dict[str, Any]:
-        """What may be published of an event's data: masked, and JSON.
+        """What may be published of an event's data, now and not later: masked, and JSON, and perhaps the driver's own.
 
         Raises:
             NotJsonError: it is none.
         """
+        public: dict[str, Any] = self._redactor.value(data if type(data) is dict else dict(data))
+        if is_plain_object(public):
+            return public
         try:
-            public: dict[str, Any] = freeze(self._redactor.value(dict(data)))
+            public = freeze(public)
         except NotJsonError:
             # Half characters come from the far side; all else that is no JSON is a defect of the driver.
             public = freeze(self._redactor.value(_whole_characters(dict(data))))
@@ -321,12 +326,14 @@ def _at(public: dict[str, Any], at: Place) -> dict[str, Any]:
 
 def _ending(kind: ActivityKind, data: dict[str, Any]) -> _Ending:
     """What state something ended in, from what its last event says."""
-    state, code = _STATE_OF.get(str(data.get("status")), ("complete", ""))
-    detail = data.get("detail")
+    status, detail = data.get("status"), data.get("detail")
+    state, code = _STATE_OF.get(status, _COMPLETE) if isinstance(status, str) else _COMPLETE
     if kind == "tool" and data.get("error") is not None:
         state = "failed" if state == "complete" else state
         detail = data["error"]
-    words = detail if isinstance(detail, str) else "" if detail is None else json.dumps(detail, ensure_ascii=False)
+    if detail is None:
+        return _Ending(state, code)
+    words = detail if isinstance(detail, str) else json.dumps(detail, ensure_ascii=False)
     return _Ending(state, code, words[:DETAIL_CHARS])
 
 
@@ -334,7 +341,7 @@ def shown_result(result: Any) -> str | None:
     """A result as it is read: text as it is, other JSON laid out."""
     if result is None or isinstance(result, str):
         return result
-    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode("utf-8")
+    return msgspec.json.format(_encode(result), indent=2).decode("utf-8")
 
 
 def _about_plan(data: dict[str, Any], _known: dict[str, Any]) -> dict[str, Any]:
@@ -362,11 +369,14 @@ def _about_command(data: dict[str, Any], known: dict[str, Any]) -> dict[str, Any
     return _with_duration(about, data)
 
 
-def _about_tool(data: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    about: dict[str, Any] = {"name": _line(data.get("name") or known.get("name"), NAME_CHARS)}
+def _about_tool(data: dict[str, Any], known: dict[str, Any], native_id: str) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "name": _line(data.get("name") or known.get("name"), NAME_CHARS),
+        "call": native_id[:NAME_CHARS],
+    }
     if "arguments" in data:
         given = data["arguments"]
-        arguments = given if isinstance(given, str) else msgspec.json.encode(given).decode("utf-8")
+        arguments = given if isinstance(given, str) else _encode(given).decode("utf-8")
         about["arguments"] = arguments[:ARGUMENTS_CHARS]
         if len(arguments) > ARGUMENTS_CHARS:
             about["cut"] = True
@@ -393,7 +403,6 @@ def _counts(diff: str) -> dict[str, int]:
 _ABOUT_OF: Final[dict[ActivityKind, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]]] = {
     "plan": _about_plan,
     "command": _about_command,
-    "tool": _about_tool,
     "change": _about_change,
 }
 
@@ -413,6 +422,8 @@ def _number(data: dict[str, Any], name: str) -> int | None:
 def _line(value: Any, limit: int) -> str:
     """Words on one line."""
     text = value if isinstance(value, str) else "" if value is None else str(value)
+    if len(text) <= limit and text.isidentifier():
+        return text
     return " ".join(text[: limit * 2].split())[:limit]
 
 

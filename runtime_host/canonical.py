@@ -9,7 +9,7 @@ are refused, never bent into shape.
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 MAX_DEPTH = 64
@@ -121,6 +121,35 @@ def _frozen_list(value: Sequence[Any], depth: int) -> tuple[Any, ...]:
 def _check_depth(depth: int) -> None:
     if depth >= MAX_DEPTH:
         raise _FaultError(f"is nested deeper than {MAX_DEPTH} levels")
+
+
+def is_plain_object(value: Any) -> bool:
+    """Whether a value is a JSON object made of Python's own types, so that it can be written as it is, without a copy.
+
+    What it says no to may still be one for `freeze`.
+    """
+    return type(value) is dict and _is_plain(value, value.values(), 0)
+
+
+def _is_plain(keys: Iterable[Any], members: Iterable[Any], depth: int) -> bool:
+    for key in keys:
+        if type(key) is not str or not key.isascii():
+            return False
+    for member in members:
+        kind = type(member)
+        if kind is str:
+            if not member.isascii():
+                # Rare enough to be looked at the long way.
+                return False
+        elif kind is dict:
+            if depth == MAX_DEPTH - 1 or not _is_plain(member, member.values(), depth + 1):
+                return False
+        elif kind is list or kind is tuple:
+            if depth == MAX_DEPTH - 1 or not _is_plain((), member, depth + 1):
+                return False
+        elif member is not None and kind is not int and kind is not bool:
+            return False
+    return True
 
 
 def canonical_json(value: Any) -> bytes:

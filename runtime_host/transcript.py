@@ -365,13 +365,13 @@ class Transcript:
             what no piece has given yet of what it wrote, and the item as it ended.
         """
         item = self._activities.pop((kind, native_id))
-        tails = self._end_text(item)
+        tails = self._end_text(item) if item.stream is not None or item.long is not None else []
         if text:
             whole = self._whole(text)
             if not item.chars:
-                # It came whole. Its text is given as one piece, so that pieces always make up an item.
+                # It came whole. What a command wrote is given as one piece, so that pieces always make up its text.
                 self._replace(item, whole)
-                tails = [Piece(item.item_id, kind, item.position, 0, whole)] if whole else []
+                tails = [Piece(item.item_id, kind, item.position, 0, whole)] if kind == "command" else []
             elif len(whole) > item.chars:
                 # Pieces may have begun late; a whole that is shorter was cut by whoever gave it.
                 self._replace(item, whole)
@@ -401,6 +401,9 @@ class Transcript:
     def _whole(self, text: str) -> str:
         """A text that comes whole, masked and within its bound."""
         self.fed_chars += len(text)
+        if len(text) <= LATER_CHARS // 2:
+            # Within every bound.
+            return self._redactor.text(text)
         long, stream = self._long(), self._redactor.stream()
         kept = [long.take(stream.feed(text[at : at + BLOCK_CHARS])) for at in range(0, len(text), BLOCK_CHARS)]
         kept.append(long.take(stream.flush()))

@@ -74,9 +74,22 @@ def pieces(count: int, a_second: float | None = None, *, block_s: float = 0.0) -
     return events
 
 
+EVENTS_A_CALL = 5
+
+
 def tool_event(number: int) -> DriverEvent:
-    arguments = {"order": f"A-{number}", "depth": 3, "fields": ["state", "when"], "note": "where is it now?"}
-    return DriverEvent("tool.started", {"id": f"call_{number}", "name": "lookup_status", "arguments": arguments})
+    """One of the five events that a call of a tool is told by."""
+    call, step = divmod(number, EVENTS_A_CALL)
+    about = {"id": f"call_{call}", "name": "lookup_status"}
+    arguments = {"order": f"A-{call}", "depth": 3, "fields": ["state", "when"], "note": "where is it now?"}
+    if step < 3:
+        stage = ("arguments-started", "arguments", "arguments-completed")[step]
+        return DriverEvent(
+            "tool.progress", {**about, "stage": stage, **({"delta": str(arguments)} if step == 1 else {})}
+        )
+    if step == 3:
+        return DriverEvent("tool.started", {**about, "arguments": arguments})
+    return DriverEvent("tool.completed", {**about, "result": arguments, "error": None, "duration_ms": 12})
 
 
 class LoadDriver:
