@@ -22,6 +22,7 @@ Change = Literal["created", "modified"]
 class _Begun(NamedTuple):
     name: str
     about: Mapping[str, Any]
+    kind: Literal["command", "change", "tool"]
 
 
 class Activities:
@@ -29,9 +30,13 @@ class Activities:
 
     Attributes:
         artifacts: files that were changed, the newest state of each.
+
+    Args:
+        tools: those that are switched on; what a model asks for besides runs no command and changes no file.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tools: frozenset[str] = frozenset()) -> None:
+        self._tools = tools
         self._begun: dict[str, _Begun] = {}
         self._changed: dict[str, Artifact] = {}
 
@@ -43,10 +48,11 @@ class Activities:
         """A tool is asked for, its arguments are whole."""
         if call_id in self._begun:
             return
-        self._begun[call_id] = _Begun(name, about)
-        if name == "Bash":
+        kind = _kind(name) if name in self._tools else "tool"
+        self._begun[call_id] = _Begun(name, about, kind)
+        if kind == "command":
             yield DriverEvent("command.started", {"id": call_id, "command": _text(about.get("command"))})
-        elif name in _CHANGES:
+        elif kind == "change":
             yield DriverEvent("file.change.started", {"id": call_id, "path": _path(about), "change": "modified"})
         else:
             yield DriverEvent("tool.started", {"id": call_id, "name": name, "arguments": _json(about)})
@@ -59,9 +65,9 @@ class Activities:
         if begun is None:
             return
         said, record = said[:MOST_CHARS], detail if isinstance(detail, Mapping) else {}
-        if begun.name == "Bash":
+        if begun.kind == "command":
             yield _command(call_id, begun, said, record, failed=failed, denied=denied)
-        elif begun.name in _CHANGES:
+        elif begun.kind == "change":
             yield self._change(call_id, begun, record, failed=failed, denied=denied)
         else:
             status = _status(failed=failed, denied=denied)
@@ -80,10 +86,10 @@ class Activities:
         """Nothing more comes of what is still open."""
         for call_id, begun in tuple(self._begun.items()):
             del self._begun[call_id]
-            if begun.name == "Bash":
+            if begun.kind == "command":
                 about = {"command": _text(begun.about.get("command")), "output": "", "exit_code": None}
                 yield DriverEvent("command.completed", {"id": call_id, **about, "status": "interrupted"})
-            elif begun.name in _CHANGES:
+            elif begun.kind == "change":
                 about = {"path": _path(begun.about), "change": "modified", "status": "interrupted"}
                 yield DriverEvent("file.changed", {"id": call_id, **about})
             else:
@@ -125,6 +131,10 @@ def _command(
             "status": "completed" if exited is not None else status,
         },
     )
+
+
+def _kind(name: str) -> Literal["command", "change", "tool"]:
+    return "command" if name == "Bash" else "change" if name in _CHANGES else "tool"
 
 
 def _diff(record: Mapping[str, Any], change: Change) -> str:

@@ -49,6 +49,7 @@ class _Pipes(sdk.Transport):
         self.program: Program | None = None
         self.listener: Listener | None = None
         self.ended = asyncio.Event()
+        self.leaving = False
         self.last_words: deque[str] = deque(maxlen=8)
         self._start = start
         self._writing = asyncio.Lock()
@@ -84,7 +85,8 @@ class _Pipes(sdk.Transport):
             self.ended.set()
             if self.listener is not None:
                 self.listener.gone()
-        raise _GoneError("The CLI has ended.")
+        if not self.leaving:
+            raise _GoneError("The CLI has ended.")
 
     async def _lines(self) -> AsyncIterator[bytes]:
         program, rest, size = self.program, list[bytes](), 0
@@ -208,6 +210,8 @@ class Cli:
 
     async def _stop(self, grace_s: float) -> ProgramEnd:
         program = self._pipes.program
+        # Only what nobody asked for is a fault to the SDK, which then fails what it still waits for.
+        self._pipes.leaving = self._connected
         end = ProgramEnd(complete=True)
         try:
             if program is not None:

@@ -75,9 +75,12 @@ class TurnMapper:
     Args:
         names: what the application calls its tools, by the name that the model calls.
         before: the counts when the run began.
+        own_tools: those of the CLI that are switched on.
     """
 
-    def __init__(self, names: Mapping[str, str], before: Counts = NOTHING) -> None:
+    def __init__(
+        self, names: Mapping[str, str], before: Counts = NOTHING, own_tools: frozenset[str] = frozenset()
+    ) -> None:
         self.ended: Ended | None = None
         self.torn = False
         self.too_long = False
@@ -88,7 +91,7 @@ class TurnMapper:
         self.counts = before
         self.usage: Usage | None = None
         self.last_uuid = ""
-        self.activities = Activities()
+        self.activities = Activities(own_tools)
         self._names = names
         self._before = before
         self._streamed = ""

@@ -227,7 +227,7 @@ class ClaudeRun:
     async def _work(self) -> None:
         cli, counts = await self._seat.cli()
         self._cli = cli
-        self._mapper = TurnMapper(self._names, counts)
+        self._mapper = TurnMapper(self._names, counts, self._own_tools)
         cli.listen(self)
         earlier = self._turn.tools.earlier if self._turn.tools is not None else ()
         if self._turn.tools is not None and earlier:
