@@ -1,8 +1,9 @@
 """A streamed reply: what an update costs the thread that also has to answer the person.
 
-The same stream into a short and a long transcript, after a short and a long open code fence, one after
-the other in turn; the short one twice a round, which is the A/A run. Costs are processor time of the GUI
-thread (`stream_window`), so that other work on the machine does not count.
+The same stream into a short and a long transcript, after a short and a long open code fence, and as the
+coloured output of a command that has written much already, one after the other in turn; the short one twice
+a round, which is the A/A run. Costs are processor time of the GUI thread (`stream_window`), so that other
+work on the machine does not count.
 """
 
 import json
@@ -20,6 +21,7 @@ FLAT = 1.25
 UPDATES = 150
 SHORT_ROWS = 1_000
 SHORT_FENCE, LONG_FENCE = 2_000, 60_000
+OUTPUT_CHARS = 200_000
 
 
 class NoStream(Exception):
@@ -32,6 +34,7 @@ class Series:
 
     rows: int
     fence_chars: int = 0
+    command: bool = False
     medians: list[float] = field(default_factory=list)
     busy_ms: list[float] = field(default_factory=list)
     wall_ms: list[float] = field(default_factory=list)
@@ -39,7 +42,7 @@ class Series:
     def run(self, *, slow: bool) -> None:
         command = [sys.executable, "-I", "-m", "tests.benchmarks.stream_window"]
         command += [str(self.rows), str(self.fence_chars), str(UPDATES)]
-        command += ["--slow"] * slow
+        command += ["--command"] * self.command + ["--slow"] * slow
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode != 0 or not done.stdout:
             raise NoStream(done.stderr[-2_000:])
@@ -57,7 +60,7 @@ class Series:
 
 
 def run(options: Options) -> Report:
-    """Interleave rounds of the five series."""
+    """Interleave rounds of the series."""
     report = Report(f"stream, {options.rows:,} rows at 2,000 tokens/s")
     if "DISPLAY" not in os.environ:
         report.figures.append("needs an X display: `make bench`")
@@ -65,13 +68,15 @@ def run(options: Options) -> Report:
     slow = options.plant == "slow"
     short, again, long = Series(SHORT_ROWS), Series(SHORT_ROWS), Series(options.rows)
     fence, long_fence = Series(SHORT_ROWS, SHORT_FENCE), Series(SHORT_ROWS, LONG_FENCE)
+    output = Series(SHORT_ROWS, OUTPUT_CHARS, command=True)
     for _ in range(max(3, options.rounds // 2)):
-        for series in (short, long, again, fence, long_fence):
+        for series in (short, long, again, fence, long_fence, output):
             series.run(slow=slow)
     noise = aa_noise(short.medians, again.medians)
     base = [(a + b) / 2 for a, b in zip(short.medians, again.medians, strict=True)]
     report.gates = [
         Gate(f"update in {options.rows:,} rows, p95", percentile(long.busy_ms, 0.95), P95_LIMIT_MS, noise, "ms"),
+        Gate("update of a command's output, p95", percentile(output.busy_ms, 0.95), P95_LIMIT_MS, noise, "ms"),
         Gate("long transcript against a short one", paired_ratio(long.medians, base), FLAT, noise),
         Gate("long open fence against a short one", paired_ratio(long_fence.medians, fence.medians), FLAT, noise),
     ]
@@ -80,6 +85,7 @@ def run(options: Options) -> Report:
         (f"{options.rows:,} rows", long),
         (f"fence of {SHORT_FENCE:,} characters", fence),
         (f"fence of {LONG_FENCE:,} characters", long_fence),
+        (f"output of {OUTPUT_CHARS:,} characters", output),
     ):
         report.figures.append(f"{name}: {series.text()}")
     return report

@@ -1,7 +1,8 @@
 """One measured stream: the real window in this process, a host played on the other end of the channel.
 
-    python -I -m tests.benchmarks.stream_window ROWS FENCE_CHARS UPDATES [--slow]
+    python -I -m tests.benchmarks.stream_window ROWS CHARS_BEFORE UPDATES [--command] [--slow]
 
+CHARS_BEFORE is how much of an open code fence (with --command: of a command's output) is there already.
 Each update is what 2,000 tokens/s bring in one frame of 16 ms. Its cost is all processor time of the GUI
 thread until the next one: reading, reducing, model, layout, rendering, and what moves meanwhile. Prints one
 JSON object.
@@ -40,6 +41,10 @@ PROSE = (
 CODE = (
     "    for horse in herd.by_rest(minutes=40):  # the longest rested one comes first\n"
     "        saddle(horse, loose=False)\n"
+)
+OUTPUT = (
+    "\x1b[32mPASSED\x1b[0m tests/unit/test_herd.py::test_the_longest_rested_comes_first \x1b[36m[ 41 %]\x1b[0m\r\n"
+    "\r\x1b[2Kdownloading \x1b[1;34m==>\x1b[0m 41 %\r\x1b[2Kdownloading \x1b[1;34m===>\x1b[0m 42 %\r\n"
 )
 
 
@@ -162,11 +167,19 @@ class Measured:
 
     def begin_reply(self, fence_chars: int) -> int:
         """Open the reply that is streamed; with a fence of so many characters of code already in it."""
+        before = "```python\n" + (CODE * (fence_chars // len(CODE) + 1))[:fence_chars] if fence_chars else ""
+        return self._begin(dto.Item(id=REPLY, kind="reply", state="open", text="", size_chars=0), before)
+
+    def begin_command(self, chars: int) -> int:
+        """Open the command whose output is streamed; so much of it is there already."""
+        card = dto.CommandCard(command="make check")
+        opened = dto.Item(id=REPLY, kind="command", state="open", text="", size_chars=0, card=card)
+        return self._begin(opened, OUTPUT * (chars // len(OUTPUT)))
+
+    def _begin(self, opened: dto.Item, before: str) -> int:
         self.host.rows += 1
-        opened = dto.Item(id=REPLY, kind="reply", state="open", text="", size_chars=0)
         self.host.send(dto.ItemAdded(conversation=CONVERSATION, index=self.host.rows - 1, item=opened))
         at = 0
-        before = "```python\n" + (CODE * (fence_chars // len(CODE) + 1))[:fence_chars] if fence_chars else ""
         while before:
             piece, before = before[: dto.TEXT_PIECE_CHARS], before[dto.TEXT_PIECE_CHARS :]
             self.delta(at, piece)
@@ -217,8 +230,11 @@ def main() -> int:
         plant_slowdown()
     measured = Measured(rows)
     measured.open()
-    at = measured.begin_reply(fence_chars)
-    busy, wall = measured.stream(at, CODE if fence_chars else PROSE, updates)
+    if "--command" in sys.argv:
+        at, source = measured.begin_command(fence_chars), OUTPUT
+    else:
+        at, source = measured.begin_reply(fence_chars), CODE if fence_chars else PROSE
+    busy, wall = measured.stream(at, source, updates)
     print(json.dumps({"busy_ms": busy, "wall_ms": wall}))
     sys.stdout.flush()
     os._exit(0)  # nothing of this window is of use any more

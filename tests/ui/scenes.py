@@ -1005,10 +1005,12 @@ def unfolded(stage: Stage) -> None:
     )
     stage.select("c1", TITLES[1][0], **IN_FOLDER)
     host.settle()
-    stage.key("Tab")
-    for _ in range(12):
-        stage.key("shift+Tab")
+    stage.key("shift+Tab", "shift+Tab", "shift+Tab")
     stage.shot("activities-focus", 0.3)
+    stage.key("Return")
+    stage.key("shift+Tab", "shift+Tab")
+    stage.key("Return")
+    stage.shot("activities-unfolded", 0.3)
 
 
 def long_cards(stage: Stage) -> None:
