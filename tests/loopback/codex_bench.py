@@ -163,8 +163,14 @@ class CodexBench:
         )
 
     def driver(self, programs: Programs | None = None, cli: Callable[[], str] | None = None) -> CodexDriver:
-        homes = Folders(self.data)
-        return CodexDriver(self.connectors, programs or self.programs, homes, hidden=(str(self.data),), cli=cli)
+        return CodexDriver(
+            self.connectors,
+            programs or self.programs,
+            Folders(self.data),
+            hidden=(str(self.data),),
+            cli=cli,
+            retries=1,
+        )
 
     def behave(self, how: FarBehaviour) -> None:
         self.model.behave(how)

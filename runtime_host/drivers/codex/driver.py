@@ -13,6 +13,7 @@ from runtime_host.connectors.base import Connector, ConnectorRegistry
 from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
 from runtime_host.drivers.base import SessionOpening
 from runtime_host.drivers.codex import cli, home, profile
+from runtime_host.drivers.codex.launch import RETRIES
 from runtime_host.drivers.codex.profile import DRIVER_ID
 from runtime_host.drivers.codex.projects import check_project
 from runtime_host.drivers.codex.session import CodexSession
@@ -38,6 +39,7 @@ class CodexDriver:
         declared: what the person says of models in their own file.
         hidden: folders that no command may see, by their real paths; tried at each opening.
         timeouts: when a server counts as gone; None for the usual ones.
+        retries: how often the CLI sends a request again that failed.
 
     Raises:
         AgentDriverConfigurationError: an effort that is declared is unknown or never sent.
@@ -54,12 +56,14 @@ class CodexDriver:
         declared: DeclaredModels = NOTHING_DECLARED,
         hidden: tuple[str, ...] = (),
         timeouts: "Timeouts | None" = None,
+        retries: int = RETRIES,
     ) -> None:
         self.connectors = connectors
         self.programs = programs
         self.homes = homes
         self.hidden = hidden
         self.timeouts = timeouts
+        self.retries = retries
         self._cli = cli
         self._vouched_efforts = model_reasoning_efforts
         self.declare(declared)

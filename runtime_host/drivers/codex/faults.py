@@ -56,10 +56,9 @@ class Told(NamedTuple):
 
 def explain(fault: NativeFault, connector: str, model: str) -> Told:
     """What the fault means for whoever asked."""
-    by_status = _OF_STATUS.get(fault.http_status or 0)
-    kind = by_status or _OF_KIND.get(fault.kind)
-    if kind is None:
-        kind = FaultKind.UNAVAILABLE if (fault.http_status or 0) >= 500 else FaultKind.FAILED
+    status = fault.http_status or 0
+    kind = FaultKind.UNAVAILABLE if status >= 500 else _OF_KIND.get(fault.kind, FaultKind.FAILED)
+    kind = _OF_STATUS.get(status, kind)
     sentence, retryable = _WORDS.get(kind, _WORDS[FaultKind.FAILED])
     return Told(kind, sentence.format(connector=connector, model=model), retryable)
 
@@ -74,14 +73,17 @@ def run_error(fault: NativeFault, connector: str, model: str, *, of_the_way: str
         of_the_way: what the relay says went wrong on the way to the server; it knows better.
     """
     told = explain(fault, connector, model)
+    if of_the_way and fault.http_status is not None:
+        way = _OF_THE_WAY.get(fault.http_status, FaultKind.FAILED)
+        told = Told(way, of_the_way, way is not FaultKind.FAILED)
     details: dict[str, Any] = {"native": fault.kind} if fault.kind else {}
     if fault.http_status is not None:
         details["http_status"] = fault.http_status
-    sentence = of_the_way or told.sentence
-    kept = "" if of_the_way else " What had arrived is kept; your message is not sent again by itself."
-    return RunError(code=told.kind.value, message=sentence + kept, retryable=told.retryable, details=details)
+    kept = " What had arrived is kept; your message is not sent again by itself."
+    return RunError(code=told.kind.value, message=told.sentence + kept, retryable=told.retryable, details=details)
 
 
+_OF_THE_WAY: Final = {502: FaultKind.UNREACHABLE, 504: FaultKind.SILENT}
 _OF_STATUS: Final = {
     400: FaultKind.REQUEST_REFUSED,
     401: FaultKind.KEY_REFUSED,

@@ -13,8 +13,10 @@ PROFILE: Final = "remuda"
 """The name of our profile of permissions."""
 PROVIDER: Final = "remuda"
 TOKEN_VARIABLE: Final = "REMUDA_RELAY_TOKEN"  # noqa: S105 - the name of a variable
-REQUEST_RETRIES: Final = 2
-STREAM_RETRIES: Final = 2
+REQUEST_RETRIES: Final = 0
+"""Of those the CLI tells nothing."""
+RETRIES: Final = 3
+"""How often a request that failed is sent again; each time is told."""
 STREAM_IDLE_MS: Final = 600_000
 _OWN_NAMES: Final = "tmp/arg0-linux"
 
@@ -74,6 +76,7 @@ class Order(NamedTuple):
         network: whether commands have the network.
         web_search: whether the provider may search.
         project: whether the workspace may say how the CLI works.
+        retries: how often a request that failed is sent again.
     """
 
     binary: str
@@ -86,6 +89,7 @@ class Order(NamedTuple):
     network: bool
     web_search: bool
     project: bool
+    retries: int = RETRIES
 
 
 def command_line(order: Order) -> tuple[str, ...]:
@@ -118,7 +122,7 @@ def overrides(order: Order) -> dict[str, object]:
             "env_key": TOKEN_VARIABLE,
             "wire_api": "responses",
             "request_max_retries": REQUEST_RETRIES,
-            "stream_max_retries": STREAM_RETRIES,
+            "stream_max_retries": order.retries,
             "stream_idle_timeout_ms": STREAM_IDLE_MS,
             "supports_websockets": False,
         },
@@ -135,6 +139,9 @@ def overrides(order: Order) -> dict[str, object]:
         "model_reasoning_summary": "auto",
         "check_for_update_on_startup": False,
         "analytics.enabled": False,
+        "agents.enabled": False,
+        "tools.update_plan": {"enabled": True},
+        "tools.experimental_request_user_input": {"enabled": False},
         "history.persistence": "none",
         "skills.include_instructions": False,
         "skills.bundled.enabled": False,

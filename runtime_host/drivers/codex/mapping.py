@@ -60,6 +60,7 @@ class TurnMapper:
         self.diff = ""
         self._texts: dict[str, str] = {}
         self._ended_texts: set[str] = set()
+        self._names: dict[str, str] = {}
         self._thoughts: dict[str, str] = {}
         self._thought_parts: dict[str, int] = {}
         self._commands: dict[str, str] = {}
@@ -80,7 +81,10 @@ class TurnMapper:
         item_id, kind = _text(item.get("id")), item.get("type")
         self.seen_items.add(item_id)
         if kind == "agentMessage":
-            self._texts.setdefault(item_id, "")
+            if self._name(item_id) in self._ended_texts:
+                # A server that counts its messages anew with each reply: it is another one.
+                self._names[item_id] = f"{item_id}#{len(self._ended_texts) + 1}"
+            self._texts.setdefault(self._name(item_id), "")
         elif kind == "commandExecution":
             self._commands[item_id] = command = command_text(item)
             yield DriverEvent("command.started", {"id": item_id, "command": command})
@@ -96,7 +100,7 @@ class TurnMapper:
         item_id, kind = _text(item.get("id")), item.get("type")
         self.seen_items.add(item_id)
         if kind == "agentMessage":
-            yield from self._message_ended(item_id, item)
+            yield from self._message_ended(self._name(item_id), item)
         elif kind == "reasoning":
             yield from self._thought_ended(item_id, item)
         elif kind == "commandExecution":
@@ -109,10 +113,13 @@ class TurnMapper:
             yield _diagnostic("CONTEXT_COMPACTED", "info", "The Codex CLI summed the conversation up to make room.")
 
     def _delta(self, params: Mapping[str, Any]) -> Iterator[DriverEvent]:
-        item_id, text = _text(params.get("itemId")), _text(params.get("delta"))
+        item_id, text = self._name(_text(params.get("itemId"))), _text(params.get("delta"))
         if text and item_id not in self._ended_texts:
             self._texts[item_id] = self._texts.get(item_id, "") + text
             yield DriverEvent("agent.message.delta", {"id": item_id, "text": text, "phase": "unknown"})
+
+    def _name(self, item_id: str) -> str:
+        return self._names.get(item_id, item_id)
 
     def _message_ended(self, item_id: str, item: Mapping[str, Any]) -> Iterator[DriverEvent]:
         text = _text(item.get("text"))

@@ -194,6 +194,7 @@ class CodexSession:
             network=policy.sandbox_network == "allowed",
             web_search=policy.provider_web_search == "allowed",
             project=self._settings.allow_project_config,
+            retries=self._driver.retries,
         )
         path = os.pathsep.join((*self._cli.path_entries, os.environ.get("PATH", os.defpath)))
         try:
