@@ -13,7 +13,7 @@ from runtime_host.connectors.base import Access, Connector
 from runtime_host.connectors.explained import explained
 from runtime_host.drivers.claude_sdk.mapping import Ended, TurnMapper
 from runtime_host.drivers.claude_sdk.profile import MAX_COST, MAX_TURNS
-from runtime_host.errors import AgentRuntimeError
+from runtime_host.errors import AgentNativeExecutionError, AgentRuntimeError
 from runtime_host.loop.model_apis.pieces import FaultKind, ModelFault
 from runtime_host.results import DriverResult, RunError, RunStatus
 
@@ -58,9 +58,8 @@ def result_of(turn: TurnMapper, about: About, cut: Cut | None) -> DriverResult:
 
 def not_done(refused: AgentRuntimeError, turn: TurnMapper, about: About) -> DriverResult:
     """The result of what an error of ours ended: no CLI, no connector, a tool that is unresolved."""
-    error = RunError(
-        code=refused.error_code, message=refused.message, retryable=refused.retryable, details=refused.details
-    )
+    code = refused.native_code if isinstance(refused, AgentNativeExecutionError) else refused.error_code
+    error = RunError(code=code, message=refused.message, retryable=refused.retryable, details=refused.details)
     return _result(turn, about, "failed", "native_error", error)
 
 
