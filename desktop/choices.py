@@ -229,11 +229,15 @@ def native_choice(connector: Connector, model: str, facts: ModelFacts | None = N
 def gone(record: dict[str, Any] | None) -> str:
     """What a conversation used that is not set up any more."""
     used = f"{record.get('model')} at {record.get('connector')}" if record else "The model this conversation used"
+    if record and record.get("driver") != NATIVE and record.get("driver") in HARNESS_NAMES:
+        used = f"{HARNESS_NAMES[record['driver']]} with {used}"
     return f"{used} is not set up here any more"
 
 
 def missing(record: dict[str, Any] | None) -> str:
     """The same, and what to do."""
+    if record and record.get("driver") in HARNESS_NAMES and record["driver"] != NATIVE:
+        return f"{gone(record)}. Look at Harnesses for its program, or add its connector again."
     return f"{gone(record)}. Choose another model, or add its connector again."
 
 

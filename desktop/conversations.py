@@ -9,12 +9,12 @@ is shown as unknown.
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from desktop.agent_stores import AgentStores
@@ -368,13 +368,13 @@ class Conversations:
                 by_position[item.position] = _open_head(item, run, session_id, preview_chars)
         return total, [by_position[position] for position in sorted(by_position)]
 
-    async def item_text(self, conversation_id: str, item_id: str, at: int, count: int) -> tuple[str, bool] | None:
-        """(characters `at`…, whether that is the end); None when the item is not of this conversation."""
+    async def item_text(self, conversation_id: str, item_id: str, at: int, count: int) -> tuple[str, bool, str] | None:
+        """(characters `at`…, whether that is the end, the item's kind); None when it is not of this conversation."""
         run = self.live_run(conversation_id)
         if run is not None:
             for item in run.open_items():
                 if item.item_id == item_id:
-                    return item.text[at : at + count], at + count >= len(item.text)
+                    return item.text[at : at + count], at + count >= len(item.text), item.kind
         place = await self._place(conversation_id)
         if place is None:
             return None
@@ -382,7 +382,7 @@ class Conversations:
         record = await store.read(lambda tx: tx.item(item_id))
         if record is None or record.session_id != session_id:
             return None
-        return record.text[at : at + count], at + count >= len(record.text)
+        return record.text[at : at + count], at + count >= len(record.text), record.kind
 
     async def all_items(self, conversation_id: str) -> AsyncIterator[ItemRecord]:
         """The whole transcript, as far as it is durable."""
@@ -749,7 +749,7 @@ class Conversations:
                 f"{fault.message} {STAYS_READABLE}", code=fault.error_code, details=fault.details
             ) from fault
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _at_hand(self, conversation_id: str) -> AsyncIterator[_Live]:
         """The open session of a conversation, which nobody else asks anything of or puts away meanwhile."""
         while True:
@@ -993,6 +993,10 @@ class Conversations:
         left = await self._profile.read(lambda tx: _left_open(tx, agent_id))
         self._hinted.add(agent_id)
         by_session = await self._profile.read(lambda tx: tx.sessions_to_conversations())
+        for driver_id in {reference.driver_id for name in left if (reference := await self._reference(name))}:
+            with contextlib.suppress(AgentRuntimeError):
+                # One that cannot be used is said by its session.
+                await self._prepare(driver_id)
         recovered = await self._runtime.recover(agent_id)
         touched = {name: None for run in recovered if (name := by_session.get(run.session_id)) is not None}
         for run in recovered:
@@ -1124,8 +1128,9 @@ def _open_head(item: OpenItem, run: Run, session_id: str, preview_chars: int) ->
         text=item.text[:preview_chars],
         size_chars=len(item.text),
         created_ms=item.created_ms or run.created_ms,
-        code="",
-        detail="",
+        code=item.code,
+        detail=item.detail,
+        about=item.about,
     )
 
 

@@ -154,8 +154,10 @@ class Harnesses:
         """Go by what was known last, and by what came with Remuda. Looks for nothing and starts nothing."""
         for driver, kind in self.kinds.items():
             kept = _kept(self._settings.programs.get(driver))
-            if kept is not None and kept.stamp is not None and stamp_of(kept.stamp[0]) == kept.stamp:
-                self._said[kept.stamp] = _Answer(True, kept.version)
+            if kept is not None and kept.stamp is not None and (now := stamp_of(kept.stamp[0])) is not None:
+                if now == kept.stamp:
+                    self._said[now] = _Answer(True, kept.version)
+                # One that changed meanwhile is looked at again before it is used.
                 self._standing[driver] = _judged(kind, kept)
             elif kept is None and (brought := _brought(kind)) is not None:
                 self._standing[driver] = _judged(kind, brought)
@@ -175,11 +177,16 @@ class Harnesses:
         """The full path of the program of a harness, as it was looked at last.
 
         Raises:
-            AgentRuntimeDependencyError: there is none that can be used.
+            AgentRuntimeDependencyError: there is none that can be used, or another lies in its place.
         """
         found = self._standing.get(driver)
         if found is None or found.state != "ready" or found.stamp is None:
             raise self._not_ready(driver)
+        if stamp_of(found.stamp[0]) != found.stamp:
+            raise AgentRuntimeDependencyError(
+                f"The program of {self.kinds[driver].name} is another one since it was looked at. Try again.",
+                retryable=True,
+            )
         return found.stamp[0]
 
     def _not_ready(self, driver: str) -> AgentRuntimeDependencyError:
@@ -272,6 +279,9 @@ class Harnesses:
                 lambda: list(program_files.named(kind.program, program_files.usual_places(environment))),
                 "look for program",
             )
+            if kept is not None:
+                # Found from a terminal, it is still there when a desktop session with a shorter PATH starts this.
+                files = [kept.path, *(file for file in files if file != kept.path)]
             for file in files[:MOST_CANDIDATES]:
                 found = await self._looked_at(kind, file)
                 if best is None or found.state == "ready":

@@ -246,6 +246,17 @@ async def test_a_program_that_changed_is_looked_at_again_before_it_is_used(tmp_p
     with pytest.raises(AgentRuntimeDependencyError, match="newer"):
         await found.prepare(CLAUDE.driver)
     link.unlink()
+    link.symlink_to(second)
+    await found.prepare(CLAUDE.driver)
+    # In its own place, too, and over a start anew: known as it was, and asked before it is used.
+    program(second, "2.1.342 (Claude Code), the next")
+    anew = harnesses(kept, {})
+    assert anew.ready() == (CLAUDE.driver,)
+    with pytest.raises(AgentRuntimeDependencyError, match="another one"):
+        anew.program(CLAUDE.driver)
+    await anew.prepare(CLAUDE.driver)
+    assert (anew.program(CLAUDE.driver), anew.standing(CLAUDE.driver).version) == (str(second), "2.1.342")
+    link.unlink()
     with pytest.raises(AgentRuntimeDependencyError, match=r"2\.1\.332"):
         await found.prepare(CLAUDE.driver)
     assert harnesses(kept, {}).ready() == ()
