@@ -52,7 +52,9 @@ KEPT_FAULTS: Final = 16
 PATIENT: Final = Timeouts(read_s=600.0)
 """A program has a patience of its own; the road is not what ends an answer that is thought about for long."""
 _LASTING: Final = (FaultKind.REDIRECTED, FaultKind.OUT_OF_SCOPE, FaultKind.TLS)
-_LOST: Final = (ModelFault, OutOfScopeError, EncodedBodyError, httpx2.HTTPError, httpx2.StreamError)
+_LOST: Final = (
+    ModelFault, OutOfScopeError, EncodedBodyError, httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL,
+)  # fmt: skip
 
 
 class Relay:
@@ -63,7 +65,7 @@ class Relay:
     Attributes:
         base_url: for a harness, with ``/v1`` at its end where the vendor is openai. Known once it is open.
         token: what a harness is given as its key.
-        requests: questions to a model that were sent on so far.
+        requests: questions to a model that were sent on so far, those that found nobody too.
         refused: requests that were not let through at the door.
 
     Args:

@@ -137,13 +137,14 @@ def tasks_of_roads() -> list[str]:
 
 @vendors
 async def test_an_answer_comes_as_the_server_gave_it(vendor: Vendor) -> None:
-    async with road_to(vendor) as (model, road):
-        model.always(Say("Grüße aus Paris: 🗼", pieces=3))
+    async with road_to(vendor) as (model, road), OF[vendor]() as twin:
+        for each in (model, twin):
+            each.always(Say("Grüße aus Paris: 🗼", pieces=3))
         through = await road.ask()
         headers = {**road.headers(), "x-api-key": DEFAULT_KEY, "authorization": f"Bearer {DEFAULT_KEY}"}
         del headers["authorization" if vendor == "anthropic" else "x-api-key"]
         straight = await road.client.post(
-            model.base_url.removesuffix("/v1") + ASKS[vendor], json=question(vendor), headers=headers
+            twin.base_url.removesuffix("/v1") + ASKS[vendor], json=question(vendor), headers=headers
         )
         assert (through.status_code, through.content) == (200, straight.content)
         assert through.headers["content-type"] == straight.headers["content-type"]
@@ -250,7 +251,88 @@ async def test_a_body_of_no_told_length_passes_as_it_comes() -> None:
         assert server.heads[1] == b'5\r\n{"a":\r\n3\r\n 1}\r\n0\r\n\r\n'
 
 
+def head(road: Road, size: int, *more: str) -> bytes:
+    """Of a question, as a program writes it that does everything by hand."""
+    lines = [
+        f"POST {ASKS[road.vendor]} HTTP/1.1",
+        f"Host: 127.0.0.1:{road.port}",
+        f"X-Api-Key: {road.relay.token}",
+        f"Content-Length: {size}",
+        *more,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def read_answer(reader: asyncio.StreamReader) -> bytes:
+    """One answer with its body in chunks."""
+    async with asyncio.timeout(5):
+        return await reader.readuntil(b"0\r\n\r\n")
+
+
+async def test_a_program_that_waits_to_be_asked_for_its_body_is_asked() -> None:
+    async with road_to("anthropic") as (_, road):
+        body = json.dumps(question("anthropic")).encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", road.port)
+        writer.write(head(road, len(body), "Expect: 100-continue"))
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+        writer.write(body)
+        assert (await read_answer(reader)).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_questions_that_come_in_one_piece_are_answered_in_order() -> None:
+    async with road_to("anthropic") as (model, road):
+        bodies = [json.dumps(question("anthropic", text)).encode() for text in ("one", "two", "three")]
+        reader, writer = await asyncio.open_connection("127.0.0.1", road.port)
+        writer.write(b"".join(head(road, len(body)) + body for body in bodies))
+        answers = [await read_answer(reader) for _ in bodies]
+        assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+        assert [each.text for each in model.inputs] == ["one", "two", "three"]
+        writer.close()
+        await writer.wait_closed()
+
+
 # ------------------------------------------------------------------------------ what does not pass
+
+
+@pytest.mark.parametrize("how", ["nothing", "half a head", "half a body"])
+async def test_a_program_that_does_not_go_on_is_hung_up_on(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime_host.connectors.relay_guest.STEP_S", 0.05)
+    async with road_to("anthropic") as (model, road):
+        reader, writer = await asyncio.open_connection("127.0.0.1", road.port)
+        writer.write({"nothing": b"", "half a head": head(road, 9)[:30], "half a body": head(road, 9) + b"{"}[how])
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+        assert model.inputs == []
+
+
+async def test_one_that_was_let_in_may_think_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next question would be lost, if it met the end of the connection."""
+    monkeypatch.setattr("runtime_host.connectors.relay_guest.STEP_S", 0.05)
+    async with road_to("anthropic") as (_, road):
+        reader, writer = await asyncio.open_connection("127.0.0.1", road.port)
+        for pause_s in (0.0, 0.3):
+            await asyncio.sleep(pause_s)
+            body = json.dumps(question("anthropic")).encode()
+            writer.write(head(road, len(body)) + body)
+            assert (await read_answer(reader)).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_query_too_long_for_an_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime_host.connectors.relay_guest.HEAD_BYTES", 1 << 20)
+    async with road_to("anthropic") as (model, road):
+        reader, writer = await asyncio.open_connection("127.0.0.1", road.port)
+        writer.write(head(road, 2).replace(b" HTTP", b"?q=" + b"x" * 70_000 + b" HTTP") + b"{}")
+        async with asyncio.timeout(5):
+            assert (await reader.read()).startswith(b"HTTP/1.1 502 ")
+        writer.close()
+        await writer.wait_closed()
+        assert model.requests == []
 
 
 @vendors
