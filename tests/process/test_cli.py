@@ -488,12 +488,12 @@ def test_connectors_come_and_go(home: Path, server: ChatServer) -> None:
     assert (taken.returncode, lines(taken.stdout)[-1]["code"]) == (2, "CONNECTOR_EXISTS")
     mine, builtin = rows(place, "connectors", "list")
     assert (mine["name"], mine["key"], builtin["name"]) == ("mine", f"env {KEY_VARIABLE}", "builtin")
-    offered = rows(place, "harnesses")
-    assert [(row["harness"], row["connector"]) for row in offered] == [
-        ("native.agent", "mine"),
-        ("native.agent", "builtin"),
-    ]
-    assert all(row["runs"] and row["touches"] and row["bills"] for row in offered)
+    own, *others = rows(place, "harnesses")
+    assert (own["harness"], own["state"]) == ("native.agent", "ready")
+    assert [offer["connector"] for offer in own["connectors"]] == ["mine", "builtin"]
+    assert all(offer["runs"] and offer["bills"] for offer in own["connectors"])
+    assert {row["harness"]: row["connectors"] for row in others} == {"openai.codex.sdk": [], "anthropic.agent.sdk": []}
+    assert all(row["touches"] for row in (own, *others))
     assert place.run("run", QUESTION, "--connector", "mine").stdout == DEFAULT_REPLY + "\n"
     session = rows(place, "sessions")[0]["session"]
 
@@ -563,6 +563,13 @@ def test_doctor_reports_one_line_of_json(place: Home) -> None:
     assert {wall["name"] for wall in report["walls"]} >= {"landlock", "seccomp"}
     assert len(report["probes"]) > 10
     assert {probe["verdict"] for probe in report["probes"]} <= {"blocked", "open", "not-applicable"}
+    assert {program["harness"] for program in report["programs"]} == {"openai.codex.sdk", "anthropic.agent.sdk"}
+    walls = report["program_walls"]
+    assert walls["sentence"]
+    if walls["holds"]:
+        tried = {attempt["name"]: attempt for attempt in walls["attempts"]}
+        for name in ("write a file of the host", "tcp to this machine", "read a secret file"):
+            assert (tried[name]["verdict"], tried[name]["without"]) == ("blocked", "open"), name
 
 
 # -------------------------------------------------------------------------------- usage

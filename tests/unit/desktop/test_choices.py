@@ -1,11 +1,12 @@
 """The picker's choices: named by ids that tell nothing, described in words that are true."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from desktop import choices
-from desktop.choices import NATIVE, ChoiceBook, price_words
+from desktop.choices import CLAUDE, CODEX, NATIVE, ChoiceBook, price_words
 from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.models.declared import parse_models_toml
 from runtime_host.models.facts import ModelFacts
@@ -156,3 +157,76 @@ def test_what_is_declared_fills_in_what_the_provider_does_not_say_and_is_marked(
 )
 def test_a_price_has_its_unit_and_as_many_digits_as_it_needs(usd: float, words: str) -> None:
     assert price_words(said("m", price_output_usd=usd)) == f"{words} out per million tokens"
+
+
+# ------------------------------------------------------------------------------------ harnesses
+
+
+OPENAI = Connector(
+    name="OpenAI",
+    vendor="openai",
+    secret=SecretRef(kind="env", name="K"),
+    models=("gpt-a", "gpt-b"),
+    facts=(ModelFacts(model="gpt-a", efforts=("none", "low"), origin="provider"),),
+)
+ANTHROPIC = Connector(
+    name="Anthropic", vendor="anthropic", secret=SecretRef(kind="env", name="K"), models=("claude-a",)
+)
+
+
+def efforts_as_told(model: str, told: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(effort for effort in told or ("high",) if effort != "none")
+
+
+def book_with(*drivers: str, **more: Any) -> ChoiceBook:
+    harnesses = dict.fromkeys(drivers, efforts_as_told)
+    return ChoiceBook([REMOTE, OPENAI, ANTHROPIC], None, harnesses=harnesses, **more)
+
+
+def test_each_harness_has_the_connectors_whose_api_it_speaks() -> None:
+    book = book_with(CODEX, CLAUDE)
+    assert {(c.driver, c.connector) for c in book if c.driver != NATIVE} == {(CODEX, "OpenAI"), (CLAUDE, "Anthropic")}
+    assert [c.connector for c in book_with().of(CODEX)] == []
+    assert len({c.choice_id for c in book}) == len(list(book)) == 8
+    native, codex = next(book.of(NATIVE, "OpenAI", "gpt-a")), next(book.of(CODEX, "OpenAI", "gpt-a"))
+    assert (native.efforts, codex.efforts) == (("none", "low"), ("low",)), "a model takes other efforts elsewhere"
+    for choice in (native, codex):
+        assert book.get(choice.choice_id) == choice
+        assert book.find(choice.record()) == choice
+    assert next(book.of(connector="OpenAI")).driver == NATIVE, "who names no harness gets Remuda's own"
+    assert book_with().find(codex.record()) is None
+    assert "Codex with gpt-a at OpenAI" in choices.missing(codex.record())
+    assert "Harnesses" in choices.missing(codex.record())
+
+
+def test_a_harness_is_found_by_its_name_and_is_a_default_only_when_it_was_chosen() -> None:
+    book = book_with(CODEX, CLAUDE)
+    total, found = book.search("codex", None, 10)
+    assert (total, {c.driver for c in found}) == (2, {CODEX})
+    assert {c.driver for c in book.search("claude", None, 10)[1]} == {NATIVE, CLAUDE}
+    assert {c.driver for c in book.search("", "OpenAI", 10)[1]} == {NATIVE, CODEX}
+    first = book.default()
+    assert first is not None
+    assert first.driver == NATIVE
+    chosen = book_with(CODEX, default=next(book.of(CODEX)).record()).default()
+    assert chosen is not None
+    assert chosen.driver == CODEX
+
+
+def test_what_a_harness_touches_is_never_said_to_be_nothing_where_it_is_more() -> None:
+    book = book_with(CODEX, CLAUDE)
+    codex, claude = next(book.of(CODEX)), next(book.of(CLAUDE))
+    assert (codex.folder, claude.folder, next(book.of(NATIVE)).folder) == ("required", "optional", "never")
+    assert "one folder" in codex.sentence()
+    assert "one folder" in claude.sentence()
+    assert codex.sentence("low", "reads only").endswith("low · reads only")
+    assert (codex.runs, codex.bills) == ("here, its model at the provider", "your key")
+
+
+def test_a_model_that_is_not_listed_can_be_named_where_the_harness_is_here() -> None:
+    book = book_with(CODEX)
+    named = book.unlisted(CODEX, "OpenAI", "gpt-new")
+    assert named is not None
+    assert (named.driver, named.model, named.efforts) == (CODEX, "gpt-new", ("high",))
+    assert book.unlisted(CODEX, "Anthropic", "gpt-new") is None
+    assert book.unlisted(CLAUDE, "Anthropic", "claude-new") is None

@@ -59,6 +59,41 @@ def test_a_folder_means_the_same_in_a_process_that_works_elsewhere(monkeypatch: 
     assert (terms.absolute("none"), terms.absolute(None)) == ("none", None)
 
 
+@pytest.mark.parametrize(("word", "filesystem"), [("read", "read-only"), ("work", "workspace-write")])
+def test_a_harness_that_reads_by_commands_is_let_run_them_and_no_other_is(word: str, filesystem: str) -> None:
+    by_commands, other = terms.terms(word, "dir:/srv", "openai.codex.sdk"), terms.terms(word, "dir:/srv")
+    assert by_commands is not None
+    assert other is not None
+    assert by_commands.policy.filesystem == other.policy.filesystem == filesystem
+    assert (by_commands.policy.commands, other.policy.commands) == (
+        "sandboxed",
+        "denied" if word == "read" else "sandboxed",
+    )
+    assert by_commands.policy.sandbox_network == "denied"
+
+
+def test_a_folder_that_is_named_without_more_is_read_only() -> None:
+    made = terms.terms(None, "dir:/srv")
+    assert made is not None
+    assert (made.policy.filesystem, made.policy.commands) == ("read-only", "denied")
+    chat = terms.terms("chat", "dir:/srv")
+    assert chat is not None
+    assert chat.policy == CHAT
+
+
+@pytest.mark.parametrize(
+    ("name", "driver", "words"),
+    [
+        ("chat", "", ""),
+        ("read", "", "reads only"),
+        ("read", "openai.codex.sdk", "reads only; its commands cannot write"),
+        ("work", "", "reads and changes files, runs commands"),
+    ],
+)
+def test_what_a_session_may_do_is_said(name: str, driver: str, words: str) -> None:
+    assert terms.access_words(terms.policy_of(name, driver)) == words
+
+
 def test_metadata_are_pairs() -> None:
     assert terms.metadata(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
     for word in ("a", "=1", ""):
