@@ -41,7 +41,7 @@ BY_MOUNTS_ALONE = {"change a mode", "change times"}
 """What Landlock does not know."""
 SYSTEM_MAY_REFUSE = {
     "make users of its own", "make mounts of its own", "mount over the workspace", "bind a folder in", "make a device",
-    "open the memory of a program", "take shared memory",
+    "open the memory of a program", "take shared memory", "gain by a program of root",
 }  # fmt: skip
 """Without any wall too, for a program that is not root's, or in a container."""
 
@@ -516,27 +516,44 @@ def user_program() -> Iterator[UserProgram]:
         yield made
 
 
+def becoming(user: UserProgram) -> dict[str, Any]:
+    """How a process is started as that user."""
+    other = None if user.uid == os.geteuid() else user.uid
+    return {"user": other, "group": other, "extra_groups": None if other is None else []}
+
+
+@pytest.fixture
+def without_namespaces() -> list[str]:
+    if shutil.which("bwrap") is None or ran([*WITHOUT_NAMESPACES, "true"]).returncode != 0:
+        pytest.skip("bubblewrap cannot take namespaces away here")
+    return WITHOUT_NAMESPACES
+
+
 def tried(command: list[str], **options: Any) -> Trial:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd="/", **options)
     assert done.returncode == 0, done.stderr
     return Trial.of(done.stdout)
 
 
-@pytest.mark.parametrize("namespaces", [True, False])
-def test_the_walls_hold_for_an_ordinary_user(user_program: UserProgram, namespaces: bool) -> None:
-    before = [] if namespaces else WITHOUT_NAMESPACES
-    if not namespaces and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
-    trial = tried(
-        [*before, user_program.python, "-I", "-m", "desktop", "--role=wall-trial", str(user_program.home)],
-        env={"HOME": str(user_program.home), "PATH": os.environ["PATH"]},
-        user=user_program.uid,
-        group=user_program.uid,
-        extra_groups=[],
+def tried_by(user: UserProgram, before: Sequence[str] = ()) -> Trial:
+    return tried(
+        [*before, user.python, "-I", "-m", "desktop", "--role=wall-trial", str(user.home)],
+        env={"HOME": str(user.home), "PATH": os.environ["PATH"]},
+        **becoming(user),
     )
+
+
+def test_the_walls_hold_for_an_ordinary_user(user_program: UserProgram) -> None:
+    assert wall_trial.fault(tried_by(user_program)) == ""
+
+
+def test_the_walls_hold_for_an_ordinary_user_without_namespaces(
+    user_program: UserProgram, without_namespaces: list[str]
+) -> None:
+    trial = tried_by(user_program, without_namespaces)
     assert wall_trial.fault(trial) == ""
-    if not namespaces:
-        assert len(wall_trial.weaker(trial)) == 2
+    assert not trial.own_mounts
+    assert len(wall_trial.weaker(trial)) == 2
 
 
 BY_ANOTHER_USER = f"""
@@ -580,25 +597,25 @@ def test_stop_and_a_killed_guard_leave_nothing_for_an_ordinary_user(user_program
     done = subprocess.run(
         [user_program.python, "-I", "-c", BY_ANOTHER_USER, str(workspace)],
         env={"HOME": str(user_program.home), "PATH": os.environ["PATH"]}, cwd="/", capture_output=True, text=True,
-        user=user_program.uid, group=user_program.uid, extra_groups=[], timeout=120, check=False,
+        timeout=120, check=False, **becoming(user_program),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[3, 0, True], [3, 0, True]]
 
 
-@pytest.mark.needs("bwrap", "user-namespaces")
-def test_the_walls_hold_without_mounts_of_their_own(tmp_path: Path) -> None:
-    trial = tried([*WITHOUT_NAMESPACES, *self_command("wall-trial"), str(tmp_path)], env={"PATH": os.environ["PATH"]})
+def test_the_walls_hold_without_mounts_of_their_own(tmp_path: Path, without_namespaces: list[str]) -> None:
+    trial = tried([*without_namespaces, *self_command("wall-trial"), str(tmp_path)], env={"PATH": os.environ["PATH"]})
     assert wall_trial.fault(trial) == ""
     assert not trial.own_mounts
 
 
-@pytest.mark.needs("bwrap", "user-namespaces")
-async def test_every_way_out_but_modes_and_times_is_closed_without_mounts_of_their_own(place: Place) -> None:
+async def test_every_way_out_but_modes_and_times_is_closed_without_mounts_of_their_own(
+    place: Place, without_namespaces: list[str]
+) -> None:
     renew(place)
     prefix = HarnessPrograms(hidden=(place.data,)).walled(Wall(readable=(ATTACKS,), writable=(place.workspace,)))
     assert prefix is not None
     order = json.dumps({"targets": place.targets})
-    done = ran([*WITHOUT_NAMESPACES, *prefix, sys.executable, "-I", ATTACKS, order], place.workspace)
+    done = ran([*without_namespaces, *prefix, sys.executable, "-I", ATTACKS, order], place.workspace)
     found: dict[str, str] = json.loads(done.stdout)
     assert {name for name, verdict in found.items() if verdict == "open"} == BY_MOUNTS_ALONE
