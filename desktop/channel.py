@@ -52,6 +52,8 @@ JOURNAL_EVENTS = 256
 """Events taken from a journal for one frame."""
 NEWEST_ITEMS = 4
 """Newest items sent when a run begins or ends: the message, reasoning, the reply, a notice."""
+MOST_NEWEST_ITEMS = 64
+"""When the run has more of its own, what its harness does among them, up to so many."""
 SNAPSHOT_ITEMS = 50
 """Newest items sent after a gap."""
 
@@ -708,9 +710,10 @@ class RendererChannel:
             if name is not None and live is not None and live is not self._run:
                 # A run began: the message and what there is of its reply, then what the journal tells.
                 self._watch(live)
-                await self._answer_newest(name)
+                await self._answer_newest(name, run=live)
             elif name is not None and live is None:
                 # No run goes on: what the journal of the last still holds comes first, then what stands.
+                ended = self._run
                 if self._run is not None:
                     await self._take_from_journal()
                     if self._cursor < self._run.journal.last_sequence:
@@ -718,14 +721,22 @@ class RendererChannel:
                         self._wake.set()
                         return
                     self._watch(None)
-                await self._answer_newest(name)
+                await self._answer_newest(name, run=ended)
             self.authority.moved()
             changed = await self._desk.run_changed(self.authority)
             if changed is not None:
                 self._answers.append(changed)
 
-    async def _answer_newest(self, conversation_id: str, count: int = NEWEST_ITEMS, *, snapshot: bool = False) -> None:
+    async def _answer_newest(
+        self, conversation_id: str, count: int = NEWEST_ITEMS, *, run: Run | None = None, snapshot: bool = False
+    ) -> None:
+        """The newest items; of a run all it has, as far as that is not too many."""
         total = (await self._desk.items(conversation_id, 0, 1, False)).total
+        while run is not None and count < min(total, MOST_NEWEST_ITEMS):
+            oldest = (await self._desk.items(conversation_id, total - count, 1, False)).items
+            if not oldest or oldest[0].run != sanitize.wire_id(run.run_id):
+                break
+            count *= 2
         await self._answer_items(conversation_id, max(0, total - count), count, snapshot=snapshot)
 
     async def _take_from_journal(self) -> None:

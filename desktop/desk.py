@@ -305,8 +305,9 @@ class WindowDesk:
         found = await self._host.conversations.item_text(conversation_id, item_id, at, dto.TEXT_PIECE_CHARS)
         if found is None:
             return None
-        text, last = found
-        return dto.ItemText(conversation=conversation_id, item=item_id, at=at, text=sanitize.text(text), last=last)
+        text, last, kind = found
+        shown = sanitize.text_of(kind, text)
+        return dto.ItemText(conversation=conversation_id, item=item_id, at=at, text=shown, last=last)
 
     async def keep_draft(self, conversation_id: str | None, text: str) -> None:
         await self._host.conversations.keep_draft(conversation_id, text)

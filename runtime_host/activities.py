@@ -173,14 +173,14 @@ class Activities:
 
     def publish_end(self, item: OpenItem) -> None:
         """Publish that something has ended because its run has."""
-        about = {name: value for name, value in item.about.items() if name not in ("call", "cut", "completed")}
         if item.kind == "plan":
-            about = {"items": item.about.get("steps", ()), "completed": bool(item.about.get("completed"))}
             # As it was said: the words of the event, not those of the item.
-            about["items"] = [{"text": step["text"], "status": step["state"]} for step in about["items"]]
+            steps = [{"text": step["text"], "status": step["state"]} for step in item.about.get("steps", ())]
+            said: dict[str, Any] = {"items": steps, "completed": bool(item.about.get("completed"))}
         else:
-            about["status"] = item.state
-        self._publish_ended(_ENDS[item.kind], item, about)  # type: ignore[index]  # only what was done is given here
+            said = {name: value for name, value in item.about.items() if name not in ("call", "cut")}
+            said["status"] = item.state
+        self._publish_ended(_ENDS[item.kind], item, said)  # type: ignore[index]  # only what was done is given here
 
     # ------------------------------------------------------------------------------------ inside
 
@@ -210,6 +210,8 @@ class Activities:
                 about.update(_counts(whole))
             elif kind == "plan":
                 public = {**public, "items": public["items"][:STEPS]}
+            elif about.get("cut"):
+                public = {**public, "command": about["command"], "cut": True}
         at = self._opened(kind, native_id, about)
         if type_ in _ENDING_TYPES:
             self._end(_Ended(kind, type_, native_id, public, whole, at))
@@ -294,7 +296,12 @@ class Activities:
 
     def _publish_ended(self, type_: EventType, item: OpenItem, public: dict[str, Any], *, opened: bool = False) -> None:
         told = _at(public, Place(item.item_id, item.position, opened))
-        self._journal.append(type_, {**told, "state": item.state, "size_chars": len(item.text)})
+        about = {name: value for name, value in item.about.items() if name != "call"}
+        told |= {"state": item.state, "size_chars": len(item.text), "about": about}
+        for name, value in (("code", item.code), ("detail", item.detail)):
+            if value:
+                told[name] = value
+        self._journal.append(type_, told)
 
     def _native_id(self, data: dict[str, Any]) -> str:
         return self._redactor.text(clean_text(str(data.get("id", ""))))
@@ -344,12 +351,22 @@ def shown_result(result: Any) -> str | None:
     return msgspec.json.format(_encode(result), indent=2).decode("utf-8")
 
 
+def shown_arguments(arguments: Any) -> str:
+    """Arguments as they are read: JSON as it came."""
+    return arguments if isinstance(arguments, str) else _encode(arguments).decode("utf-8")
+
+
+def step_state(status: Any) -> str:
+    """How far a step of a plan is: pending, active or done."""
+    return _STEP_STATES.get(status, "pending") if isinstance(status, str) else "pending"
+
+
 def _about_plan(data: dict[str, Any], _known: dict[str, Any]) -> dict[str, Any]:
     said = data["items"]
     steps: list[dict[str, Any]] = [
         {
             "text": _line(step["text"], STEP_CHARS),
-            "state": _STEP_STATES.get(str(step.get("status")), "pending"),
+            "state": step_state(step.get("status")),
         }
         for step in said[:STEPS]
     ]
@@ -375,8 +392,7 @@ def _about_tool(data: dict[str, Any], known: dict[str, Any], native_id: str) -> 
         "call": native_id[:NAME_CHARS],
     }
     if "arguments" in data:
-        given = data["arguments"]
-        arguments = given if isinstance(given, str) else _encode(given).decode("utf-8")
+        arguments = shown_arguments(data["arguments"])
         about["arguments"] = arguments[:ARGUMENTS_CHARS]
         if len(arguments) > ARGUMENTS_CHARS:
             about["cut"] = True

@@ -52,6 +52,7 @@ _REASONING: Final[frozenset[str]] = frozenset({"reasoning.delta", "reasoning.com
 _KEPT_SCALARS: Final = (
     "id",
     "index",
+    "opened",
     "at",
     "state",
     "size_chars",
@@ -64,6 +65,8 @@ _KEPT_SCALARS: Final = (
     "path",
     "change",
     "exit_code",
+    "duration_ms",
+    "completed",
 )
 
 _encoder: Final = msgspec.json.Encoder()

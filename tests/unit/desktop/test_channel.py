@@ -88,7 +88,9 @@ async def test_a_second_try_is_said_until_the_reply_comes(seat: Seat, server: Ch
     assert notice.text.endswith("(try 2).")
     [gone] = [m for m in told if isinstance(m, dto.NoticeGone) and m.id == notice.id]
     assert told.index(notice) < told.index(gone)
-    assert [item.state for item in await newest_items(puppet)] == ["complete", "complete"]
+    # That it was asked again stays in the transcript, where it happened.
+    kept = [(item.kind, item.state, item.code) for item in await newest_items(puppet)]
+    assert kept == [("user", "complete", ""), ("notice", "complete", "RETRY"), ("reply", "complete", "")]
 
 
 async def test_the_second_message_carries_the_first(seat: Seat, server: ChatServer) -> None:
