@@ -439,7 +439,9 @@ def export(
 
 def _in_markdown(whole: dict[str, Any]) -> str:
     blocks = [transcripts.heading(whole["title"], whole["where"])]
-    blocks += [transcripts.block(item["kind"], item["state"], item["text"]) for item in whole["items"]]
+    blocks += [
+        transcripts.block(item["kind"], item["state"], item["text"], item.get("about")) for item in whole["items"]
+    ]
     return "\n\n".join(blocks)
 
 

@@ -309,7 +309,8 @@ def _about(record: ConversationRecord, agent: str) -> dict[str, Any]:
 
 
 def item_row(item: ItemRecord) -> dict[str, Any]:
-    """An item without its text."""
+    """An item without its text. What is known of a thing that was done is told without the native side's ids."""
+    about = {name: value for name, value in item.about.items() if name != "call"}
     return {
         "id": item.item_id,
         "run_id": item.run_id,
@@ -318,6 +319,7 @@ def item_row(item: ItemRecord) -> dict[str, Any]:
         "created_ms": item.created_ms,
         "code": item.code,
         "detail": item.detail,
+        **({"about": about} if about else {}),
     }
 
 
@@ -333,7 +335,7 @@ async def _as_json(about: dict[str, Any], items: AsyncIterator[ItemRecord]) -> A
 async def _as_markdown(about: dict[str, Any], items: AsyncIterator[ItemRecord]) -> AsyncIterator[str]:
     yield transcripts.heading(about["title"], about["agent"]) + "\n"
     async for item in items:
-        yield "\n" + transcripts.block(item.kind, item.state, item.text) + "\n"
+        yield "\n" + transcripts.block(item.kind, item.state, item.text, item.about) + "\n"
 
 
 async def _once(text: str) -> AsyncIterator[str]:
