@@ -193,7 +193,7 @@ async def test_nothing_of_the_cli_s_own_lies_where_it_did_not_belong(stage: Stag
     names = {path.relative_to(stage.home()).parts[0] for path in stage.home().rglob("*")}
     assert names <= {
         "owner.json", "lock", "run.json", "system.txt", "servers.json", "settings.json",
-        "config", "home", "tmp", "cwd", "commands", "bin",
+        "config", "home", "tmp", "cwd", "bin",
     }  # fmt: skip
     assert list((stage.home() / "cwd").iterdir()) == list((stage.home() / "tmp").iterdir()) == []
 

@@ -113,7 +113,8 @@ class Activities:
 def _command(
     call_id: str, begun: _Begun, said: str, record: Mapping[str, Any], *, failed: bool, denied: bool
 ) -> DriverEvent:
-    exit_code: int | None = None if failed else 0
+    # Of some programs the CLI takes other codes for no failure, and does not say which it was.
+    exit_code: int | None = None if failed or record.get("returnCodeInterpretation") else 0
     exited = _EXIT.match(said) if failed else None
     if exited is not None:
         exit_code, said = int(exited[1]), said[exited.end() :]

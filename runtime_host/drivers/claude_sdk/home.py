@@ -25,7 +25,7 @@ from runtime_host.errors import AgentBusyError, AgentSessionRecoveryError
 _MARK: Final = "owner.json"
 _LOCK: Final = "lock"
 _RUN: Final = "run.json"
-_FOLDERS: Final = ("config", "home", "tmp", "cwd", "commands", "bin")
+_FOLDERS: Final = ("config", "home", "tmp", "cwd", "bin")
 _PIECE_BYTES: Final = 1024 * 1024
 _KINDS: Final = ("user", "assistant")
 EMPTY_DIGEST: Final = hashlib.sha256().hexdigest()
@@ -124,10 +124,9 @@ class Home:
         return self.folder(name)
 
     def sweep(self) -> None:
-        """Remove what the CLI leaves in its folders for passing things."""
-        for name in ("tmp", "commands"):
-            for entry in (self.path / name).iterdir():
-                _remove(entry)
+        """Remove what the CLI leaves in its folder for passing things."""
+        for entry in (self.path / "tmp").iterdir():
+            _remove(entry)
 
     # ---- the conversation ----
 

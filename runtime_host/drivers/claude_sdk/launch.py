@@ -118,9 +118,8 @@ def environment(home: Home, profile: Profile, *, base_url: str, token: str, retr
         **_SWITCHES,
         "HOME": home.folder("home"),
         "CLAUDE_CONFIG_DIR": home.folder("config"),
-        # Its shells leave a word here where they are: what they may write to is all there is in it.
-        "TMPDIR": home.folder("commands"),
-        "CLAUDE_CODE_TMPDIR": home.folder("tmp"),
+        # Each command leaves a word here where it ended, so this folder is theirs as well as the CLI's.
+        "TMPDIR": home.folder("tmp"),
         "ANTHROPIC_BASE_URL": base_url,
         "ANTHROPIC_API_KEY": token,
         "CLAUDE_CODE_MAX_RETRIES": str(retries),
@@ -134,7 +133,7 @@ def wall_of(home: Home, profile: Profile, cli: str) -> Wall | None:
     """What the CLI itself stands behind; None where it has no tools of its own."""
     if profile.root is None:
         return None
-    own = tuple(home.folder(name) for name in ("config", "home", "tmp", "commands", "cwd"))
+    own = tuple(home.folder(name) for name in ("config", "home", "tmp", "cwd"))
     root = (profile.root,)
     return Wall(
         readable=(cli, str(home.path), *(() if profile.writes else root)),
@@ -148,7 +147,7 @@ def wall_of_commands(home: Home, profile: Profile) -> Wall:
     root = (profile.root,) if profile.root else ()
     return Wall(
         readable=() if profile.writes else root,
-        writable=(home.folder("commands"), *(root if profile.writes else ())),
+        writable=(home.folder("tmp"), *(root if profile.writes else ())),
         network="none",
     )
 
@@ -157,8 +156,8 @@ def shell(home: Home, walled: Sequence[str]) -> str:
     """The program that the CLI has its commands run by: each as one word, in a clean environment, behind a wall."""
     env = {
         "PATH": _SHELL_PATH,
-        "HOME": home.folder("commands"),
-        "TMPDIR": home.folder("commands"),
+        "HOME": home.folder("tmp"),
+        "TMPDIR": home.folder("tmp"),
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "GIT_EDITOR": "true",

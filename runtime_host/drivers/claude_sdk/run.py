@@ -88,6 +88,7 @@ class ClaudeRun:
         tools: what the application calls its tools, by their names within the server.
         names: the same by the names that the model calls.
         own_tools: of the CLI, and for a schema; anything else that it offers ends the run.
+        runs_commands: whether the CLI runs any: what these left behind goes with it when a run is stopped.
     """
 
     def __init__(
@@ -98,12 +99,14 @@ class ClaudeRun:
         tools: Mapping[str, str],
         names: Mapping[str, str],
         own_tools: frozenset[str],
+        runs_commands: bool = False,
     ) -> None:
         self._seat = seat
         self._turn = turn
         self._tools = tools
         self._names = names
         self._own_tools = own_tools
+        self._runs_commands = runs_commands
         self._mapper = TurnMapper(names)
         self._cli: RunningCli | None = None
         self._waiting: deque[DriverEvent] = deque()
@@ -248,11 +251,11 @@ class ClaudeRun:
         cli = self._cli
         if cli is None:
             return
-        if self._mapper.ended is None and cli.lives:
-            # What it may still say belongs to nobody.
-            await self._end_cli(cli)
-        elif self._breaking is not None:
+        if self._breaking is not None:
             await asyncio.wait({self._breaking})
+        if cli.lives and (self._mapper.ended is None or (self._cut is not None and self._runs_commands)):
+            # What it may still say belongs to nobody; nor does what its commands left running.
+            await self._end_cli(cli)
         cli.listen(None)
         for event in self._mapper.broken_off():
             self._waiting.append(event)

@@ -134,7 +134,14 @@ class ClaudeSession:
         launch = self._launch_for(connector, turn)
         own_tools = frozenset((*self.profile.tools, *((STRUCTURED,) if launch.schema else ())))
         seat = _Seat(self, launch, connector)
-        self._run = ClaudeRun(seat, turn, tools=self._tools, names=self._names, own_tools=own_tools)
+        self._run = ClaudeRun(
+            seat,
+            turn,
+            tools=self._tools,
+            names=self._names,
+            own_tools=own_tools,
+            runs_commands=self.profile.commands,
+        )
         return self._run
 
     def state(self) -> dict[str, Any]:
