@@ -4,15 +4,17 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from runtime_host.definitions import ImagePart, JsonSchemaFormat, ReasoningConfig, TextPart, WorkspaceFilePart
 from runtime_host.runtime import AgentRuntime, LocalBackend
+from runtime_host.session import Session
 from runtime_host.storage.base import AgentStore
 from runtime_host.storage.memory import MemoryAgentStore
-from runtime_host.tools.base import HostTool, ResolutionContext, ResolvedTools
+from runtime_host.tools.base import HostTool, ResolutionContext, ResolvedTools, ToolFunction
 from tests.loopback.codex_bench import READ_ONLY, CodexBench, ask, bench_of, of_type, to_the_end, turn_for
 from tests.loopback.codex_model import CLASSIC, CODE_MODE
 from tests.loopback.far_side import Say, Think, Use
@@ -92,6 +94,26 @@ async def test_a_plan_is_told_with_its_progress(bench: CodexBench) -> None:
     assert told["completed"] is False
 
 
+@asynccontextmanager
+async def in_runtime(bench: CodexBench, look: ToolFunction, model: str = CLASSIC) -> AsyncIterator[Session]:
+    """A session in the runtime, with the one tool `look`."""
+    store = MemoryAgentStore()
+
+    async def resolve(names: tuple[str, ...], _: ResolutionContext) -> ResolvedTools:
+        parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+        return ResolvedTools(tools=tuple(HostTool(name, "Looks.", parameters, look) for name in names), fingerprint="1")
+
+    async def storage(_: str) -> AgentStore:
+        return store
+
+    backend = LocalBackend(
+        drivers=[bench.driver()], storage=storage, connectors=bench.connectors, resolve_tools=resolve
+    )
+    async with AgentRuntime(backend) as runtime:
+        definition = bench.definition.model_copy(update={"tools": ("look",)})
+        yield await runtime.create_agent(definition).open_session(bench.options_for(model=model))
+
+
 @pytest.mark.parametrize("model", SHAPES)
 async def test_a_tool_of_the_application_is_called_once_in_either_shape(bench: CodexBench, model: str) -> None:
     called: list[Any] = []
@@ -100,26 +122,33 @@ async def test_a_tool_of_the_application_is_called_once_in_either_shape(bench: C
         called.append(dict(arguments))
         return "It rains there."
 
-    async def resolve(names: tuple[str, ...], _: ResolutionContext) -> ResolvedTools:
-        parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
-        return ResolvedTools(tools=tuple(HostTool(name, "Looks.", parameters, look) for name in names), fingerprint="1")
-
-    store = MemoryAgentStore()
-
-    async def storage(_: str) -> AgentStore:
-        return store
-
     bench.model.answer([Use("look", {"city": "Paris"})], [Say("Rain in Paris.")])
-    backend = LocalBackend(
-        drivers=[bench.driver()], storage=storage, connectors=bench.connectors, resolve_tools=resolve
-    )
-    async with AgentRuntime(backend) as runtime:
-        definition = bench.definition.model_copy(update={"tools": ("look",)})
-        session = await runtime.create_agent(definition).open_session(bench.options_for(model=model))
+    async with in_runtime(bench, look, model) as session:
         result = await (await session.run("What is it like?")).result()
     assert (result.status, result.output_text) == ("completed", "Rain in Paris.")
     assert called == [{"city": "Paris"}]
     assert "It rains there." in bench.model.told[0].text
+
+
+async def test_a_stop_while_a_tool_is_at_work_ends_both(bench: CodexBench) -> None:
+    at_work, ended = asyncio.Event(), asyncio.Event()
+
+    async def look(_: Any, __: Any) -> str:
+        at_work.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return ""
+
+    bench.model.answer([Use("look", {"city": "Paris"})], [Say("Rain in Paris.")])
+    async with in_runtime(bench, look) as session:
+        run = await session.run("What is it like?")
+        await asyncio.wait_for(at_work.wait(), 10)
+        await run.cancel()
+        assert (await run.result()).status == "cancelled"
+        assert ended.is_set()
+    assert bench.model.told == []
 
 
 async def test_pictures_reach_the_model_and_are_kept_nowhere(bench: CodexBench) -> None:
@@ -147,7 +176,7 @@ async def test_a_schema_is_sent_for_one_turn(bench: CodexBench) -> None:
     }
     bench.model.answer(Say('{"city": "Paris"}'))
     async with bench.session() as session:
-        _, result = await ask(session, "Which city?", response_format=JsonSchemaFormat(json_schema=schema))
+        _, result = await ask(session, "Which city?", response_format=JsonSchemaFormat(schema=schema))
         assert json.loads(result.output_text) == {"city": "Paris"}
         assert bench.model.body()["text"]["format"]["schema"] == schema
         await ask(session, "And in words?")

@@ -137,7 +137,7 @@ class CodexBench:
     def __init__(self, model: CodexModel, root: Path, *, named: str = CLASSIC) -> None:
         self.model = model
         self.data = root / "data"
-        self.workspace = root / "workspace"
+        self.workspace = root / "work 'späce' 😀"
         for folder in (self.data, self.workspace):
             folder.mkdir(mode=0o700)
         self.connectors: ConnectorRegistry = registry_for(model.base_url, vendor="openai")

@@ -28,7 +28,8 @@ class Change(NamedTuple):
 def read_changes(item: Mapping[str, Any]) -> list[Change]:
     """The files of a change; one that was moved is one that is gone and one that is new."""
     read: list[Change] = []
-    for each in item.get("changes") or ():
+    changes = item.get("changes")
+    for each in changes if isinstance(changes, list) else ():
         if not isinstance(each, dict) or not isinstance(each.get("path"), str):
             continue
         kind = each.get("kind")

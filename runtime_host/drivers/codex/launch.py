@@ -172,8 +172,8 @@ def toml(value: object) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str):
-        # A JSON string is one of TOML, but for what TOML wants escaped besides.
-        return json.dumps(value).replace("\x7f", "\\u007f")
+        # A JSON string is one of TOML, but for what TOML wants escaped besides, and for pairs that stand for one sign.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{toml(str(name))}={toml(inner)}" for name, inner in value.items()) + "}"
     raise TypeError(type(value).__name__)

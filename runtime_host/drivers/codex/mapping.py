@@ -78,7 +78,7 @@ class TurnMapper:
 
     def _started(self, params: Mapping[str, Any]) -> Iterator[DriverEvent]:
         item = _object(params.get("item"))
-        item_id, kind = _text(item.get("id")), item.get("type")
+        item_id, kind = _text(item.get("id")), _text(item.get("type"))
         self.seen_items.add(item_id)
         if kind == "agentMessage":
             if self._name(item_id) in self._ended_texts:
@@ -97,7 +97,7 @@ class TurnMapper:
 
     def _completed(self, params: Mapping[str, Any]) -> Iterator[DriverEvent]:
         item = _object(params.get("item"))
-        item_id, kind = _text(item.get("id")), item.get("type")
+        item_id, kind = _text(item.get("id")), _text(item.get("type"))
         self.seen_items.add(item_id)
         if kind == "agentMessage":
             yield from self._message_ended(self._name(item_id), item)

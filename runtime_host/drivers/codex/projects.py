@@ -7,7 +7,7 @@ be looked at, counts as there.
 import os
 from typing import Final
 
-from runtime_host.errors import AgentDriverConfigurationError
+from runtime_host.errors import AgentDriverConfigurationError, AgentWorkspaceError
 
 CONFIG: Final = os.path.join(".codex", "config.toml")
 
@@ -17,7 +17,12 @@ def check_project(workspace: str, *, allowed: bool, needs_repository: bool) -> N
 
     Raises:
         AgentDriverConfigurationError: it does, and that was not allowed.
+        AgentWorkspaceError: its name cannot be told to the CLI.
     """
+    try:
+        workspace.encode()
+    except UnicodeEncodeError:
+        raise AgentWorkspaceError("The name of the folder is no text, so the Codex CLI cannot be told of it.") from None
     folders = within_repository(workspace)
     if needs_repository and not os.path.lexists(os.path.join(folders[-1], ".git")):
         raise AgentDriverConfigurationError(

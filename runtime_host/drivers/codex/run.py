@@ -36,6 +36,7 @@ START_TURN_S: Final = 30.0
 INJECT_S: Final = 10.0
 INTERRUPT_S: Final = 0.6
 INTERRUPTED_S: Final = 0.5
+TOOLS_STOP_S: Final = 1.6
 
 _NO_FAULT: Final = NativeFault()
 
@@ -74,6 +75,7 @@ class CodexRun:
         self._lost: AgentSessionRecoveryError | None = None
         self._images: list[str] = []
         self._calling = asyncio.Lock()
+        self._calls: set[asyncio.Task[tuple[ToolDelivery, ...]]] = set()
         self._untold: set[str] = set()
         self._told: set[str] = set()
         self._faults_before = 0
@@ -125,6 +127,8 @@ class CodexRun:
         self._stopping = True
         self._room.set()
         self._changed.set()
+        for call in self._calls:
+            call.cancel()
 
     def server_gone(self) -> None:
         self._changed.set()
@@ -135,7 +139,7 @@ class CodexRun:
 
     async def take(self, method: str, params: Mapping[str, Any]) -> None:
         """Take a notification of this thread."""
-        if self._task.done():
+        if self._task.done() or not self._is_of_this_turn(params):
             return
         if method == "item/completed":
             self._was_told(params)
@@ -146,6 +150,11 @@ class CodexRun:
         if self.mapper.status is not None:
             self._changed.set()
 
+    def _is_of_this_turn(self, params: Mapping[str, Any]) -> bool:
+        turn = params.get("turn")
+        named = turn.get("id") if isinstance(turn, dict) else params.get("turnId")
+        return not self.mapper.turn_id or not isinstance(named, str) or named == self.mapper.turn_id
+
     async def call_tool(self, params: Mapping[str, Any]) -> dict[str, Any] | None:
         """Answer a call of a host tool; None when it is refused. What is not kept is not answered."""
         tools, request = self._turn.tools, host_tools.request_of(params)
@@ -154,7 +163,7 @@ class CodexRun:
         self._untold.add(request.call_id)
         async with self._calling:
             try:
-                [delivery] = await self._execute(tools, (request,))
+                [delivery] = await self._stoppable(tools, (request,))
             except AgentRuntimeError as error:
                 self._failure = self._failure or error
                 self.stop()
@@ -205,7 +214,8 @@ class CodexRun:
         goes_on = tools is not None and bool(tools.earlier)
         text_and_images = [] if goes_on else await self._input()
         if tools is not None and goes_on:
-            await self._tell_what_waits(tools)
+            with contextlib.suppress(NoAnswerError):
+                await self._tell_what_waits(tools)
         if self._stopping:
             return
         params: dict[str, Any] = {
@@ -263,12 +273,27 @@ class CodexRun:
         """Put into the thread what came of calls that an earlier process left."""
         waiting = host_tools.waiting_of(tools.earlier, self._session.record)
         await self._publish(host_tools.CONTINUED)
-        deliveries = await self._execute(tools, waiting.untold) if waiting.untold else ()
+        deliveries = await self._stoppable(tools, waiting.untold) if waiting.untold else ()
         items = host_tools.items_for((*waiting.unrecorded, *deliveries), self._session.record)
         if items:
             params = {"threadId": self._session.thread_id, "items": items}
             await self._session.call("thread/inject_items", params, within_s=INJECT_S)
         tools.delivered(tuple(delivery.call_id for delivery in deliveries))
+
+    async def _stoppable(self, tools: ToolChannel, requests: tuple[ToolRequest, ...]) -> tuple[ToolDelivery, ...]:
+        """As `_execute`; a stop ends it, and then nothing may be told."""
+        if self._stopping:
+            raise NoAnswerError
+        call = asyncio.create_task(self._execute(tools, requests), name=f"{DRIVER_ID} tools")
+        self._calls.add(call)
+        try:
+            await asyncio.wait({call})
+        finally:
+            call.cancel()
+            self._calls.discard(call)
+        if call.cancelled():
+            raise NoAnswerError
+        return call.result()
 
     async def _execute(self, tools: ToolChannel, requests: tuple[ToolRequest, ...]) -> tuple[ToolDelivery, ...]:
         """What calls came to, kept and ready to be told."""
@@ -339,6 +364,9 @@ class CodexRun:
 
     async def _finish(self) -> None:
         session = self._session
+        if self._calls:
+            # Stopped, and within their own bounds over soon.
+            await asyncio.wait(self._calls, timeout=TOOLS_STOP_S)
         if self._dispatched:
             if self.mapper.status is None and not self._stopping:
                 await self._broke_off()

@@ -363,11 +363,12 @@ class CodexSession:
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
-    async def call(self, method: str, params: Mapping[str, Any], *, within_s: float = CALL_S) -> dict[str, Any]:
+    async def call(self, method: str, params: Mapping[str, Any], *, within_s: float | None = None) -> dict[str, Any]:
+        """Ask the program for something, with a deadline."""
         server = self._server
         if server is None:
             raise ServerGoneError(method)
-        return await server.call(method, params, within_s=within_s)
+        return await server.call(method, params, within_s=CALL_S if within_s is None else within_s)
 
     async def end_commands(self) -> CommandsEnd:
         """End what commands still run in the thread, and see that they did."""
