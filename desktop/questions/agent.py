@@ -13,7 +13,7 @@ import msgspec
 
 from desktop import agent_setup
 from desktop.agents import DESCRIPTION_CHARS, FOLDER_BYTES, INSTRUCTIONS_BYTES, NEW_ONES_ONLY, PresetView
-from desktop.choices import HARNESS_NAMES, Choice
+from desktop.choices import HARNESS_NAMES, NATIVE, Choice
 from desktop.dialogs import Answer, DeleteConfirmation, Form, FormField, FormOption
 from desktop.host_tools import TOOLS
 from desktop.names import NAME_BYTES
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_MODELS = 500
 """Of what a form offers; beyond that the command line takes any."""
+MOST_OF_OTHERS = 150
+"""Of these the ones of harnesses that are programs: a long list of a connector does not push them out."""
 _USUAL = "usual"
 _KEPT = "kept"
 
@@ -142,7 +144,9 @@ def _named(sentence: str) -> str:
 
 
 def _offered(host: "Host", record: AgentRecord) -> list[Choice]:
-    choices = list(islice((choice for choice in host.choices() if choice.available), MOST_MODELS))
+    there = [choice for choice in islice(host.choices().of(NATIVE), MOST_MODELS) if choice.available]
+    others = [choice for choice in host.choices() if choice.driver != NATIVE][:MOST_OF_OTHERS]
+    choices = [*there[: MOST_MODELS - len(others)], *others]
     kept = host.choices().find(record.choice)
     return choices if kept is None or kept in choices else [kept, *choices]
 

@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 TOP_LEVEL = {
     ".ci", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
-    "SECURITY.md", "desktop", "packaging", "pyproject.toml", "requirements-dev.lock", "requirements-model.lock",
-    "requirements.lock", "resources", "runtime_host", "tests", "ui",
+    "SECURITY.md", "desktop", "packaging", "pyproject.toml", "requirements-dev.lock", "requirements-harnesses.lock",
+    "requirements-model.lock", "requirements.lock", "resources", "runtime_host", "tests", "ui",
 }  # fmt: skip
 
 PRODUCT = ("desktop", "runtime_host", "ui", "resources")
@@ -111,7 +111,12 @@ def test_every_dependency_says_why_it_is_here() -> None:
 
 
 def test_locks_are_hashed_and_name_no_index() -> None:
-    for name in ("requirements.lock", "requirements-dev.lock", "requirements-model.lock"):
+    for name in (
+        "requirements.lock",
+        "requirements-dev.lock",
+        "requirements-harnesses.lock",
+        "requirements-model.lock",
+    ):
         text = (ROOT / name).read_text("utf-8")
         pins = re.findall(r"^([a-z0-9][a-z0-9._-]*)==\S+", text, re.MULTILINE)
         blocks = re.split(r"\n(?=[a-z0-9])", text)

@@ -3,9 +3,12 @@
 import json
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from desktop.cli import _RunLines
+from desktop.commands.harnesses import _in_words, programs_in_words
 from desktop.commands.terminal import json_text
 
 values = st.recursive(
@@ -36,3 +39,55 @@ def test_words_of_any_script_are_printed_as_they_are() -> None:
 
 def test_controls_and_overrides_are_written_as_escapes() -> None:
     assert json_text("a\x9b31m\u202eb\x1b[0m") == r'"a\u009b31m\u202eb\u001b[0m"'
+
+
+def test_what_a_harness_does_is_said_beside_its_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    show = _RunLines(as_json=False)
+    told = (
+        ("command.started", {"id": "1", "command": "ls \x1b[31m -l\nwc"}),
+        ("command.output.delta", {"id": "1", "text": "not shown"}),
+        ("tool.started", {"id": "2", "name": "clock", "arguments": {}}),
+        ("file.changed", {"id": "3", "path": "a.txt", "change": "modified"}),
+        ("diagnostic", {"code": "X", "level": "warning", "message": "A link leads out."}),
+        ("diagnostic", {"code": "Y", "level": "info", "message": "not shown"}),
+        ("agent.message.delta", {"id": "4", "text": "Done."}),
+    )
+    for kind, data in told:
+        show({"event": {"type": kind, "data": data}})
+    said = capsys.readouterr()
+    assert said.out == "Done."
+    assert "\x1b" not in said.err
+    assert [line.removeprefix("remuda: ") for line in said.err.splitlines()] == [
+        "runs ls \ufffd[31m -l wc",
+        "uses clock",
+        "modified a.txt",
+        "A link leads out.",
+    ]
+
+
+def test_a_harness_that_is_not_here_says_how_to_get_it() -> None:
+    program = {"path": "", "version": "", "supported": "0.163", "taken": "", "way": "Get it so."}
+    row = {
+        "harness": "openai.codex.sdk",
+        "name": "Codex",
+        "state": "missing",
+        "sentence": "",
+        "touches": "One folder.",
+        "held": "",
+        "program": program,
+        "capabilities": {},
+        "connectors": [],
+    }
+    assert _in_words(row) == "openai.codex.sdk  Codex  NOT HERE\n    One folder.\n    Get it so."
+
+
+def test_the_doctor_says_what_worked_from_behind_a_wall() -> None:
+    open_one = {"name": "socket file", "verdict": "open", "detail": "connected", "without": "open"}
+    walls = {"holds": False, "sentence": "They do not hold.", "weaker": ["A weaker one."], "attempts": [open_one]}
+    row = {"name": "Codex", "state": "unsupported", "version": "0.1.0", "path": "/x/codex", "sentence": "Older."}
+    words = programs_in_words({"programs": [row], "program_walls": walls})
+    assert "MISSING         They do not hold." in words
+    assert "OPEN            socket file  connected; without a wall it works" in words
+    assert "VERSION NOT KNOWN TO WORK  Codex  0.1.0 /x/codex Older." in words
+    assert "A weaker one." in words
+    assert programs_in_words({}) == ""
