@@ -54,9 +54,11 @@ class CodexModel(FarSide, ResponsesServer):
     def read(self, body: Any) -> Conversation:
         talk = Conversation(str(body.get("prompt_cache_key", "")), body["model"])
         for item in body["input"]:
-            kind = item["type"]
+            kind = item.get("type", "message")
             if kind == "message" and item["role"] == "user":
-                _read_user(talk, item["content"])
+                content = item["content"]
+                parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+                _read_user(talk, parts)
             elif kind in ("function_call_output", "custom_tool_call_output"):
                 talk.results.append(_told(item))
         return talk
@@ -106,7 +108,7 @@ class CodexModel(FarSide, ResponsesServer):
 def _offered(body: Any) -> Iterator[tuple[str, tuple[str, str]]]:
     """Each tool with its kind and namespace."""
     lists = [body.get("tools") or []]
-    lists += [item["tools"] for item in body["input"] if item["type"] == "additional_tools"]
+    lists += [item["tools"] for item in body["input"] if item.get("type") == "additional_tools"]
     for tools in lists:
         for tool in tools:
             if tool["type"] != "namespace":

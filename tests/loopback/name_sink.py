@@ -23,7 +23,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Self
 
 CLONE_NEWNET = 0x40000000
@@ -119,6 +119,12 @@ class NameSink:
                 _enter(home)
         finally:
             os.close(home)
+
+    @contextlib.asynccontextmanager
+    async def around(self) -> AsyncIterator[None]:
+        """`inside`, for a list of contexts that a thread of its own enters."""
+        with self.inside():
+            yield
 
     def _hear(self, ear: socket.socket) -> None:
         while True:
