@@ -314,6 +314,23 @@ class AgentDriverContract:
             await _close(bench, waiting)
             reading.cancel()
 
+    async def test_what_is_kept_of_a_session_is_forgotten_alone(self, bench: DriverBench) -> None:
+        agent_id = bench.definition.id
+        async with _driver(bench) as driver:
+            gone, kept = await _open(bench, driver, "gone"), await _open(bench, driver, "kept")
+            assert (await _drive(bench, gone)).result.status == "completed"
+            state = _state(gone)
+            await _close(bench, gone)
+            # The first is asked for again, as after a crash between it and the record; of the last nothing is known.
+            for session_id, known in (("gone", state), ("gone", state), ("never there", None)):
+                await _forget(bench, driver, agent_id, session_id, known)
+            assert bench.sent() == 1, "forgetting a session reached the far side"
+            assert (await _drive(bench, kept)).result.status == "completed", "forgetting a session ended another"
+            await _close(bench, kept)
+        async with _driver(bench) as other:
+            # A later process, in which it was never open.
+            await _forget(bench, other, agent_id, "kept", None)
+
     # ---- in the runtime ----
 
     async def test_in_the_runtime_a_run_begins_streams_and_finishes(self, bench: DriverBench) -> None:
@@ -442,6 +459,17 @@ async def _cancel(bench: DriverBench, run: DriverRun) -> None:
 
 def _ids(events: list[DriverEvent], kind: str) -> list[str]:
     return [event.data["id"] for event in events if event.type == kind]
+
+
+async def _forget(
+    bench: DriverBench, driver: AgentDriver, agent_id: str, session_id: str, state: dict[str, Any] | None
+) -> None:
+    try:
+        await _within(bench, driver.forget(agent_id, session_id, state), "forget")
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError(f"what is kept of a session could not be removed: {error!r}") from error
 
 
 def _state(session: DriverSession) -> dict[str, Any]:

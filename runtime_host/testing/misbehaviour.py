@@ -61,6 +61,10 @@ Misbehaviour = Literal[
     "state-with-the-credential",
     "inspection-sends",
     "sessions-share-their-end",
+    "forgets-all",
+    "forget-sends",
+    "forgets-once-only",
+    "hanging-forget",
     "crash-before-sending",
     "crash-after-sending",
     "crash-between-events",
@@ -97,6 +101,10 @@ FAILS: Final[dict[Misbehaviour | ToolMisbehaviour, str]] = {
     "state-with-the-credential": "test_a_state_is_json_without_a_credential_and_goes_on",
     "inspection-sends": "test_looking_and_opening_send_nothing",
     "sessions-share-their-end": "test_sessions_do_not_know_each_other",
+    "forgets-all": "test_what_is_kept_of_a_session_is_forgotten_alone",
+    "forget-sends": "test_what_is_kept_of_a_session_is_forgotten_alone",
+    "forgets-once-only": "test_what_is_kept_of_a_session_is_forgotten_alone",
+    "hanging-forget": "test_what_is_kept_of_a_session_is_forgotten_alone",
     "crash-before-sending": "test_no_error_of_the_far_side_crosses",
     "crash-after-sending": "test_no_error_of_the_far_side_crosses",
     "crash-between-events": "test_no_error_of_the_far_side_crosses",
@@ -220,6 +228,8 @@ def _spoil_driver(driver: ScriptedDriver, misbehaviour: Misbehaviour | ToolMisbe
             driver.inspection_sends = True
         case "sessions-share-their-end":
             driver.close_ends_all = True
+        case "forgets-all" | "forget-sends" | "forgets-once-only" | "hanging-forget":
+            driver.forgets_badly = misbehaviour
         case _ if misbehaviour in get_args(ToolMisbehaviour):
             driver.tools_badly = cast(ToolMisbehaviour, misbehaviour)
         case _:

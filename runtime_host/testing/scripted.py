@@ -135,6 +135,8 @@ class ScriptedDriver:
         close_ends_all: closing one session ends the runs of all.
         state_extra: what a session's state says besides.
         forget_fails: what forgetting a session raises.
+        forgets_badly: what it does badly at that: ends all other sessions with it, reaches the far side, raises when
+            it is asked again, or never returns.
         inspection_sends: a look at a binding reaches the far side.
         tools_badly: what it does badly with host tools.
         configuration_revision: what it says it is configured as.
@@ -171,6 +173,7 @@ class ScriptedDriver:
     close_hangs: bool = False
     close_ends_all: bool = False
     forget_fails: Exception | None = None
+    forgets_badly: Literal["forgets-all", "forget-sends", "forgets-once-only", "hanging-forget"] | None = None
     state_extra: dict[str, Any] = field(default_factory=dict)
     inspection_sends: bool = False
     tools_badly: ToolMisbehaviour | None = None
@@ -205,9 +208,19 @@ class ScriptedDriver:
         return _ScriptedSession(self, opening)
 
     async def forget(self, agent_id: str, session_id: str, state: dict[str, Any] | None) -> None:
+        again = any(session_id == known for known, _ in self.forgotten)
         self.forgotten.append((session_id, state))
         if self.forget_fails is not None:
             raise self.forget_fails
+        match self.forgets_badly:
+            case "forgets-all":
+                self.scripts = (Script(result=DriverResult(status="failed")),)
+            case "forget-sends":
+                self.sent.append("forget")
+            case "forgets-once-only" if again:
+                raise FileNotFoundError(session_id)
+            case "hanging-forget":
+                await self.released.wait()
 
     async def aclose(self) -> None:
         """Nothing is shared between sessions."""
