@@ -40,11 +40,17 @@ DELTA_TYPES: frozenset[str] = frozenset(
 class AgentEvent(BaseModel):
     """One published event.
 
+    Events that belong to an item of the transcript (messages, reasoning, plans, commands, calls of tools, changes of
+    files, remarks that became a notice) carry its `id` and `index`, its position; what the native side calls it is
+    never told. A delta carries `text`, what is new, and `at`, where that begins in the item's text. `opened` stands in
+    the event of a plan, command, call or change that made its item. The event that ends an item has `state` and
+    `size_chars`, of its text, and for what the harness did `about`, what is known of it, `code` and `detail` where
+    the item has them. `output`, `result` and `diff` are at most 32 KiB; the item has the whole.
+
     Attributes:
         sequence: counts from 1 within the run.
         timestamp: UTC.
-        data: JSON object; its keys depend on `type` (messages and reasoning: `id`, `text`; deltas carry
-            the text that is new).
+        data: JSON object; its keys depend on `type`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,7 +67,8 @@ class DriverEvent(NamedTuple):
     """What a driver yields: not yet redacted, joined or numbered.
 
     `agent.message.*` data: `id`, `text`, `phase` ("unknown", "commentary" or "final_answer").
-    `reasoning.*` data: `id`, `text`, `kind`. `usage.updated` data: fields of `Usage`.
+    `reasoning.*` data: `id`, `text`, `kind`. `usage.updated` data: fields of `Usage`. What the others hold,
+    `docs/adding_a_harness.md` says. `id` is the native side's: it is masked, compared and never published.
     A driver never yields `run.started` or `run.finished`: those are the runtime's.
     """
 
