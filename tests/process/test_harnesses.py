@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
+from desktop.app import Host
+from desktop.guard import guard_pids
 from desktop.process import Process, descendants, processes
+from desktop.terms import terms
 from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
 from tests.loopback.claude_model import ClaudeModel
 from tests.loopback.codex_model import CLASSIC, CodexModel
 from tests.loopback.far_side import Say, Step, Use
-from tests.process.app_driver import Home, alive, arguments_of, lines, served, until
+from tests.process.app_driver import KEY_VARIABLE, Home, alive, arguments_of, lines, served, until
+from tests.puppet import until as until_soon
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("linux", "landlock")]
 
@@ -232,3 +236,25 @@ def test_harnesses_are_told_of_inspected_and_refused_in_words(place: Home, folde
         assert "newer than what is known to work" in lines(newer.stdout)[-1]["message"]
         assert homes(place) == []
         assert [request for request in server.requests if request.method == "POST"] == []
+
+
+@pytest.mark.needs("codex")
+async def test_a_host_that_is_asked_nothing_holds_no_cli(
+    place: Home, codex: CodexModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It costs memory, and a later message finds the conversation where it was."""
+    monkeypatch.setenv(KEY_VARIABLE, DEFAULT_KEY)
+    async with Host(place.profile) as host:
+        monkeypatch.setattr(host.conversations, "_rest_s", 0.2)
+        choice = next(host.choices().of(CODEX))
+        on = terms("read", f"dir:{folder}", CODEX)
+        codex.answer(Say("Done."))
+        name, run = await host.conversations.send(None, "Go.", request_id="1", choice=choice, effort="", terms=on)
+        assert (await run.result()).output_text == "Done."
+        await until_soon(lambda: not guard_pids())
+        assert [process for process in descendants(os.getpid()) if alive(process)] == []
+        codex.answer(Say("Still here."))
+        _, run = await host.conversations.send(name, "More.", request_id="2", choice=choice, effort="")
+        assert (await run.result()).output_text == "Still here."
+        assert guard_pids()
+    assert not guard_pids()
