@@ -4,6 +4,7 @@ Must not know any I/O. Invariants: whatever shape a message has, nothing is rais
 it was told to be; a path is told as the CLI named it, whose place the runtime judges.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -14,6 +15,7 @@ from runtime_host.results import Artifact
 
 MOST_CHARS: Final = 1024 * 1024
 """Of a command's output, or of anything else that a tool of the CLI says."""
+_MOST_DEPTH: Final = 32
 _EXIT: Final = re.compile(r"\A(?:Error: )?Exit code (\d{1,3})\n?")
 _CHANGES: Final = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
 Change = Literal["created", "modified"]
@@ -167,12 +169,16 @@ def _text(value: Any) -> str:
     return clean_text(value) if isinstance(value, str) else ""
 
 
-def _json(value: Any) -> Any:
-    """JSON with strings that can be written down."""
+def _json(value: Any, depth: int = 0) -> Any:
+    """JSON that can be written down: no halves of characters, no numbers without end, nothing nested without end."""
     if isinstance(value, str):
         return clean_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping | list) and depth == _MOST_DEPTH:
+        return "…"
     if isinstance(value, Mapping):
-        return {clean_text(str(key)): _json(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(each) for each in value]
+        return {clean_text(str(key)): _json(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_json(each, depth + 1) for each in value]
     return value

@@ -306,7 +306,8 @@ class TurnMapper:
     def _system(self, message: Message) -> Iterator[DriverEvent]:
         kind = message.get("subtype")
         if kind == "init":
-            self.tools = tuple(name for name in message.get("tools") or () if isinstance(name, str))
+            tools = message.get("tools")
+            self.tools = tuple(name for name in tools if isinstance(name, str)) if isinstance(tools, list) else ()
             self.version = _string(message.get("claude_code_version"))
         elif kind == "api_retry":
             yield from self._retry(message)
