@@ -248,17 +248,18 @@ class Harnesses:
         file = _full(path)
         async with self._looking:
             found = await self._looked_at(kind, file, picked=True)
-        if found.state != "ready":
-            raise ProgramRefusedError(found.sentence)
-        await self._take(driver, found)
+            if found.state != "ready":
+                raise ProgramRefusedError(found.sentence)
+            # Within the same hold: a look that goes on would put what it began with in its place.
+            await self._take(driver, found)
         self.on_change()
         return found
 
     async def forget_pick(self, driver: str) -> None:
         """Use again what is found by itself."""
-        await self._keep(driver, None)
-        self._standing.pop(driver, None)
         async with self._looking:
+            await self._keep(driver, None)
+            self._standing.pop(driver, None)
             await self._look_for(driver)
         self.on_change()
 

@@ -286,6 +286,24 @@ async def test_a_pick_goes_before_all_else_until_it_is_taken_back(tmp_path: Path
 
 
 @pytest.mark.usefixtures("nothing_brought")
+async def test_a_look_that_goes_on_undoes_no_decision(tmp_path: Path) -> None:
+    usual = program(tmp_path / "bin/codex", RIGHT[CODEX.driver])
+    own = program(tmp_path / "own/my-codex", "codex-cli 0.163.9")
+    found = harnesses(kept := Kept(), {"PATH": str(usual.parent)})
+    for decide, expected in (
+        (lambda: found.pick(CODEX.driver, str(own)), own),
+        (lambda: found.forget_pick(CODEX.driver), usual),
+    ):
+        for turns in range(12):
+            look = asyncio.ensure_future(found.look(again=True))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await asyncio.gather(decide(), look, found.look())
+            assert found.program(CODEX.driver) == str(expected)
+            assert harnesses(kept, {}).program(CODEX.driver) == str(expected)
+
+
+@pytest.mark.usefixtures("nothing_brought")
 @pytest.mark.parametrize("path", ["", "codex", "./codex", "/nowhere/at/all", "/etc", "/etc/passwd", "/usr/bin/\0x"])
 async def test_what_is_no_program_cannot_be_picked(path: str) -> None:
     found = harnesses(kept := Kept(), {})
