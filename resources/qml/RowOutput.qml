@@ -4,13 +4,14 @@ import QtQuick
 RowFrame {
     id: frame
 
-    readonly property real side: columnWidth < theme.picker ? theme.s12 : theme.s12 + theme.iconSmall + theme.s8
+    readonly property real lead: row.alone ? theme.s12 : theme.s4
+    readonly property real side: columnWidth < theme.picker || row.alone ? theme.s12 : theme.s12 + theme.iconSmall + theme.s8
 
     Rectangle {
         width: frame.columnWidth
-        height: words.height + (frame.row.first ? theme.s4 : 0) + (frame.row.last ? theme.s12 : 0)
+        height: words.height + (frame.row.first ? frame.lead : 0) + (frame.row.last ? theme.s12 : 0)
         color: theme.sunken
-        topLeftRadius: frame.row.space !== "none" ? theme.radiusCard : 0
+        topLeftRadius: frame.row.first && frame.row.alone ? theme.radiusCard : 0
         topRightRadius: topLeftRadius
         bottomLeftRadius: frame.row.last ? theme.radiusCard : 0
         bottomRightRadius: bottomLeftRadius
@@ -18,7 +19,7 @@ RowFrame {
         Body {
             id: words
             x: frame.side
-            y: frame.row.first ? theme.s4 : 0
+            y: frame.row.first ? frame.lead : 0
             width: parent.width - frame.side - theme.s12
             font.family: theme.fontCode
             font.pixelSize: theme.fontQuiet

@@ -17,6 +17,11 @@ Item {
         if (pinned)
             fresh = false;
     }
+    // Rows that came by unfolding are nothing new.
+    function turned() {
+        fresh = false;
+        moved();
+    }
     function toEnd() {
         list.forceLayout();
         list.positionViewAtEnd();
@@ -92,7 +97,7 @@ Item {
             const item = itemAtIndex(head);
             if (!item || item.y < contentY)
                 positionViewAtIndex(head, ListView.Contain);
-            Qt.callLater(root.moved);
+            Qt.callLater(root.turned);
             look.schedule();
         }
 

@@ -344,8 +344,9 @@ class Stage:
         high: bool = False,
         zoom: int = 100,
         walls: str = "none",
+        pace: float = 1.0,
     ) -> None:
-        self.screen, self.out = screen, out
+        self.screen, self.out, self.pace = screen, out, pace
         env = screen.env(QT_SCALE_FACTOR=scale) if scale != "1" else screen.env()
         hello = hello_message(dark=dark, theme="dark" if dark else "light", high_contrast=high, zoom_percent=zoom)
         self.host = FakeHost(env=env, hello=hello, walls=walls)
@@ -407,13 +408,13 @@ class Stage:
     def key(self, *keys: str) -> None:
         self.screen.tool("xdotool", "windowfocus", self.window)
         self.screen.tool("xdotool", "key", "--clearmodifiers", *keys)
-        self.host.pump(0.4)
+        self.host.pump(0.4 * self.pace)
 
     def move(self, x: int, y: int) -> None:
         self.screen.tool("xdotool", "mousemove", "--window", self.window, str(x), str(y))
 
     def shot(self, name: str, after_s: float = 0.6) -> None:
-        self.host.pump(after_s)
+        self.host.pump(after_s * self.pace)
         self.screen.tool("import", "-window", self.window, str(self.out / f"{name}{self.suffix}.png"))
 
     def close(self) -> str:
@@ -1135,7 +1136,7 @@ def harnesses_looking(stage: Stage) -> None:
     stage.shot("settings-harnesses-trouble")
     stage.host.send(dto.Harnesses(rows=HARNESSES[1:]))
     stage.host.settle()
-    for _ in range(3):
+    for _ in range(4):
         stage.key("Tab")
     stage.key("Return")
     stage.shot("settings-harnesses-open")

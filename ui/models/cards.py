@@ -128,7 +128,7 @@ def _command(head: Head, looks: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": f"Command {one_line(shown)}",
         "facts": facts,
-        "html": code(row, looks, in_order),
+        "html": code(row, looks),
         "command": row.text,
     }
 
@@ -148,7 +148,7 @@ def _tool(head: Head, looks: Mapping[str, Any]) -> dict[str, Any]:
         "name": f"Tool {title}",
         "facts": facts,
         "title": isolated(title),
-        "arguments": f"{LRI}{arguments}{PDI}" if arguments else "",
+        "arguments": f"{LRI}{in_order(arguments)}{PDI}" if arguments else "",
     }
 
 

@@ -86,6 +86,8 @@ class TranscriptModel(RowModel):
         }
         if row.kind == "code":
             values["language"] = label(row.language) if row.first else ""
+        if row.kind in ("output", "diff"):
+            values["alone"] = entry.item.kind == "tool"
         if person:
             values["short"] = row.first and row.last
         return values

@@ -94,11 +94,11 @@ def _line_height(looks: Tokens, token: str = "lineReading") -> str:
     return f"line-height:{round(looks[token] * 100)}%"
 
 
-def code(row: Row, looks: Tokens, shown: Callable[[str], str] = str) -> str:
-    """A row of code, left to right whatever it holds; highlighted once it is closed. `shown`: how its parts are."""
+def code(row: Row, looks: Tokens) -> str:
+    """A row of code, left to right whatever it holds; highlighted once it is closed."""
     coloured = [("", row.text)] if row.open else parts(row.text, row.language)
     body = "".join(
-        f'<span style="color:{looks[colour]}">{escape(shown(text))}</span>' if colour else escape(shown(text))
+        f'<span style="color:{looks[colour]}">{escape(in_order(text))}</span>' if colour else escape(in_order(text))
         for colour, text in coloured
     )
     return _pre(body, looks)
