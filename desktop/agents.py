@@ -17,7 +17,7 @@ from desktop import names
 from desktop.choices import Choice
 from desktop.host_tools import TOOLS, unknown_tools
 from desktop.profile_store import PRESETS, AgentRecord, Preset, ProfileStore
-from desktop.terms import Terms, policy_of, terms
+from desktop.terms import READS_BY_COMMANDS, Terms, policy_of, terms
 from runtime_host.definitions import AgentDefinition, Effort, Environment, SessionOptions, TrustedContext
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.runtime import AgentRuntime
@@ -107,6 +107,8 @@ async def presets_for(runtime: AgentRuntime, choice: Choice, effort: str = "", f
     views = []
     for preset in PRESETS:
         title, means = _TITLES[preset]
+        if preset == "read" and choice.driver in READS_BY_COMMANDS:
+            means = "It reads the files of one folder, by commands that cannot write and have no network."
         environment = Environment() if preset == "chat" else Environment(type="local-directory", path=folder or os.sep)
         options = SessionOptions(
             execution=choice.execution(effort),

@@ -409,7 +409,12 @@ def _terms(arguments: dict[str, Any], agent: AgentRecord | None, choice: Choice)
     policy, environment = arguments.get("policy"), arguments.get("environment")
     if agent is None:
         return terms(policy, environment, choice.driver)
-    return agent_terms(agent, policy, environment, choice=choice)
+    found = agent_terms(agent, policy, environment, choice=choice)
+    if choice.folder == "required" and found.environment.type == "none":
+        raise AgentRuntimeError(
+            f"{choice.harness_name} works in a folder. Name it: --environment dir:PATH", code="FOLDER_NEEDED"
+        )
+    return found
 
 
 _USAGE_CODES = {
@@ -435,4 +440,5 @@ _USAGE_CODES = {
     "AGENT_DRIVER_CONFIGURATION",
     "AGENT_DRIVER_NOT_FOUND",
     "PROGRAM_REFUSED",
+    "FOLDER_NEEDED",
 }

@@ -222,7 +222,7 @@ def test_harnesses_are_told_of_inspected_and_refused_in_words(place: Home, folde
         assert (found["driver_id"], found["environment"]["root"]) == (CODEX, str(folder))
         assert found["enforcement"]["filesystem"]
         for wrong, code in (
-            ((), "AGENT_POLICY_UNSUPPORTED"),
+            ((), "FOLDER_NEEDED"),
             (("--environment", f"dir:{place.data}"), "AGENT_WORKSPACE_ERROR"),
             (("--environment", f"dir:{home}"), "AGENT_WORKSPACE_ERROR"),
             (("--environment", f"dir:{folder}", "--connector", "builtin"), "CHOICE_UNKNOWN"),
