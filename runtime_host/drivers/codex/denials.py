@@ -5,6 +5,7 @@ is not told again; where a refusal cannot be seen, because a script made the cal
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from runtime_host.events import DriverEvent
 _COMMAND_TOOLS: Final = frozenset({"exec_command", "shell", "shell_command", "local_shell"})
 _SCRIPT_TOOL: Final = "exec"
 _PATCH_TOOL: Final = "apply_patch"
+_ENDED: Final = re.compile(r"(?:[A-Z][^\n]*\n)*?Process exited with code (\d+)\n(?:[A-Z][^\n]*\n)*?Output:\n")
+"""How the CLI begins to tell a model what became of a command."""
 _DENIED: Final = "The sandbox refused it; the Codex CLI itself tells nothing of such commands."
 
 
@@ -51,14 +54,15 @@ class Denials:
         elif name in _COMMAND_TOOLS and call_id not in seen_items:
             command = _command_of(arguments)
             denied = sounds_denied(output)
+            ended = _ENDED.match(output)
             yield DriverEvent("command.started", {"id": call_id, "command": command})
             yield DriverEvent(
                 "command.completed",
                 {
                     "id": call_id,
                     "command": command,
-                    "output": output,
-                    "exit_code": None,
+                    "output": output[ended.end() :] if ended else output,
+                    "exit_code": int(ended[1]) if ended else None,
                     "status": "denied" if denied else "failed",
                     "detail": _DENIED if denied else "The Codex CLI did not run it.",
                 },

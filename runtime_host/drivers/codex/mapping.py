@@ -53,6 +53,7 @@ class TurnMapper:
         self.changes = Changes(workspace, real)
         self.turn_id = ""
         self.status: TurnStatus | None = None
+        self.is_stopping = False
         self.fault: NativeFault | None = None
         self.answer = ""
         self.commentary = ""
@@ -163,17 +164,18 @@ class TurnMapper:
         command = self._commands.pop(item_id, None) or command_text(item)
         exit_code = _number(item.get("exitCode"))
         status = _text(item.get("status"))
+        output = _text(item.get("aggregatedOutput"))
         if exit_code is not None and exit_code >= 0 and status != "declined":
-            # It ran to its end, whatever it made of that.
-            status = "completed"
-        elif status == "failed" and self.status is not None:
+            # It ran to its end, whatever it made of that; only what the system itself refused is told as refused.
+            status = "denied" if exit_code and _is_refusal(output) else "completed"
+        elif status == "failed" and (self.is_stopping or self.status is not None):
             status = "interrupted"
         yield DriverEvent(
             "command.completed",
             {
                 "id": item_id,
                 "command": command,
-                "output": _bounded(_text(item.get("aggregatedOutput"))),
+                "output": _bounded(output),
                 "exit_code": exit_code if exit_code is None or exit_code >= 0 else None,
                 "status": status,
                 "duration_ms": _number(item.get("durationMs")),
@@ -345,6 +347,11 @@ def sounds_denied(text: str) -> bool:
     """Whether the CLI takes this for the word of its sandbox, and so tells nothing of the command."""
     lower = text.lower()
     return any(word in lower for word in DENIAL_WORDS)
+
+
+def _is_refusal(output: str) -> bool:
+    lower = output.lower()
+    return any(word in lower for word in DENIAL_WORDS[:3])
 
 
 def _diagnostic(code: str, level: str, message: str) -> DriverEvent:

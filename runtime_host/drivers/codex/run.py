@@ -124,7 +124,7 @@ class CodexRun:
         return bool(self._untold)
 
     def stop(self) -> None:
-        self._stopping = True
+        self._stopping = self.mapper.is_stopping = True
         self._room.set()
         self._changed.set()
         for call in self._calls:
