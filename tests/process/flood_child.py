@@ -2,7 +2,7 @@
 
 `python -m tests.process.flood_child FOLDER KIND EVENTS`: prints as JSON how the process has grown (bytes), what the
 journal kept, and what the run came to. KIND is `pieces` of one reply, of
-which all is kept, or `tools` at work.
+which all is kept, `tools` at work, or the `output` of a command, of which the beginning and the end are kept.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from runtime_host.storage.sqlite import open_agent_store
 from runtime_host.testing.scripted import Flood, Script, ScriptedDriver, reply
 
 WARM_EVENTS = 20_000
+KEY = "sk-canary-3f9A/x+0Zq7=Lm-and-some-more-of-it"
 
 
 def resident_bytes() -> int:
@@ -29,16 +30,29 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def bytes_on_disk(folder: str) -> int:
+    return sum(each.stat().st_size for each in Path(folder).iterdir())
+
+
+LINE = "\x1b[32m[ 42%]\x1b[0m compiling a file with quite a long name\r\n" * 64
+
+
 def flooded(kind: str, events: int) -> Script:
     if kind == "pieces":
         return Script([Flood(events), *reply("Done.")])
+    if kind == "output":
+        begun = DriverEvent("command.started", {"id": "c", "command": "make"})
+        ended = {"id": "c", "command": "make", "output": None, "exit_code": 0, "status": "completed"}
+        flood = Flood(events, event=DriverEvent("command.output.delta", {"id": "c", "text": LINE}))
+        return Script([begun, flood, DriverEvent("command.completed", ended), *reply("Done.")])
     return Script([Flood(events, event=DriverEvent("tool.progress", {"id": "t", "name": "dig"})), *reply("Done.")])
 
 
 async def kept_chars(store: AgentStore, session_id: str) -> int:
-    """How much text of all replies so far is in the store."""
+    """How much text of all replies and commands so far is in the store."""
+    kinds = ("reply", "command")
     return await store.read(
-        lambda tx: sum(head.size_chars for head in tx.items(session_id, 0, 100, 0) if head.kind == "reply")
+        lambda tx: sum(head.size_chars for head in tx.items(session_id, 0, 100, 0) if head.kind in kinds)
     )
 
 
@@ -55,7 +69,10 @@ async def main(folder: str, kind: str, events: int) -> None:
         context=TrustedContext(),
         policy=CHAT,
     )
-    async with AgentRuntime(LocalBackend(drivers=[driver], storage=storage)) as runtime:
+    backend = LocalBackend(drivers=[driver], storage=storage)
+    # With a credential to look for, as in earnest.
+    backend.redactor.add(KEY)  # type: ignore[attr-defined]  # the runtime's own, where no connector brings one
+    async with AgentRuntime(backend) as runtime:
         session = await runtime.create_agent(AgentDefinition(id="a", instructions="")).open_session(options)
         for warm in (True, False):
             before = resident_bytes()
@@ -69,6 +86,7 @@ async def main(folder: str, kind: str, events: int) -> None:
                 "retained_bytes": statistics.retained_bytes,
                 "last_sequence": run.journal.last_sequence,
                 "kept_chars": await kept_chars(store, session.session_id),
+                "disk_bytes": bytes_on_disk(folder),
                 "status": result.status,
                 "finish_reason": result.finish_reason,
             }

@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GROWTH_BYTES = 4 * 1024 * 1024
 JOURNAL_BYTES = 1024 * 1024
+OUTPUT_EVENTS = 27_000
+"""Of 3,776 characters each: about 100 MB."""
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("linux")]
 
@@ -24,11 +26,11 @@ def flood(folder: Path, kind: str, events: int) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("kind", ["pieces", "tools"])
+@pytest.mark.parametrize("kind", ["pieces", "tools", "output"])
 def test_a_reader_that_never_reads_costs_nothing_and_the_result_settles(
     kind: str, tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
-    events = 1_000_000 if kind == "pieces" else rounds(150_000, 1_000_000)
+    events = {"pieces": 1_000_000, "tools": rounds(150_000, 1_000_000), "output": OUTPUT_EVENTS}[kind]
     told = flood(tmp_path, kind, events)
     assert told["status"] == "completed"
     assert told["last"] == "run.finished"
@@ -37,6 +39,10 @@ def test_a_reader_that_never_reads_costs_nothing_and_the_result_settles(
     if kind == "pieces":
         # All of it: no limit holds for the text of a reply, and none of it is only in the events.
         assert told["kept_chars"] >= events
+    if kind == "output":
+        # Both runs' commands: beginning and end of each, and a line that says so.
+        assert 2 * 1024 * 1024 <= told["kept_chars"] <= 2 * 1024 * 1024 + 1_000
+        assert told["disk_bytes"] <= 16 * 1024 * 1024, told
     if kind == "tools":
         # Each was an event of its own; what is gone is told where it is missing.
         assert told["last_sequence"] > events

@@ -393,3 +393,24 @@ async def test_what_was_done_shares_the_commits_of_what_is_said() -> None:
 async def test_a_harness_that_fails_ends_what_it_did() -> None:
     items, _ = await told(*command("c", "make", "half")[:2], Fail(RuntimeError("gone")))
     assert [(item.kind, item.state) for item in items] == [("command", "failed"), ("notice", "failed")]
+
+
+async def test_a_flood_of_output_lets_others_have_their_turns() -> None:
+    piece = DriverEvent("command.output.delta", {"id": "c", "text": "x" * 65_536})
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with Stage(Script([*command()[:1], *[piece] * 256, *command()[-1:], *reply("Done.")])) as stage:
+        run = await (await stage.open()).run("Go")
+        await until(lambda: run.state == "running")
+        task = asyncio.ensure_future(other())
+        before = turns
+        await run.result()
+        task.cancel()
+        # 16 MiB, of which no more than a quarter of one is taken at a time.
+        assert turns - before >= 50
