@@ -982,6 +982,9 @@ async def test_proof_that_comes_later_lets_the_run_go_on_in_the_open_session(
         async with asyncio.timeout(20):
             result = await (await session.get_run(recovered.run_id)).result()
         assert result.status == "completed"
+        # One call, of which nobody knew for a while what came of it.
+        calls = [item for item in await session.items(0, 20) if item.kind == "tool"]
+        assert [(call.state, "snow" in call.text, call.about["name"]) for call in calls] == [("complete", True, "look")]
         chat_server.behaviour = "ok"
         _, after = await ask(session)
     assert (after.status, world.effects) == ("completed", ["Paris"])
