@@ -23,7 +23,6 @@ from ui.models.rows import ListModel
 from ui.models.transcript import TranscriptModel
 from ui.setup_bridge import SetupBridge
 from ui.store import FOLDER_FIRST, Pending, Store
-from ui.text.ansi import plain
 from ui.text.visible import FSI, LRI, PDI, one_line, visible, whole_characters
 from ui.wire import dto
 
@@ -534,9 +533,7 @@ class Bridge(QObject):
             return False
         if entry.open or entry.complete:
             self._copying = ""
-            text = entry.whole_text()
-            seen = plain(text) if entry.item.kind in ("command", "tool") else visible(text)
-            QGuiApplication.clipboard().setText(seen)
+            QGuiApplication.clipboard().setText(entry.seen_text())
             self.copied.emit(item)
             return True
         wanted, conversation = transcript.want_rest(item), transcript.conversation

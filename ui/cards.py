@@ -125,7 +125,7 @@ def lines_of(
     rows = [*splitter.closed, *splitter.tail]
     body: list[Line]
     if isinstance(item.card, ToolCard) or item.kind == "tool":
-        body, foldable = _of_tool(item, rows, expanded=expanded)
+        body, foldable = _of_tool(item, rows, expanded=expanded, size_chars=size_chars)
         unfinished = not complete and expanded
     elif item.kind == "plan":
         body, foldable, unfinished = [], False, False
@@ -165,18 +165,18 @@ def _long_command(item: Item) -> bool:
     return command.count("\n") >= COMMAND_LINES or len(command) > COMMAND_CHARS
 
 
-def _of_tool(item: Item, rows: list[Row], *, expanded: bool) -> tuple[list[Line], bool]:
+def _of_tool(item: Item, rows: list[Row], *, expanded: bool, size_chars: int) -> tuple[list[Line], bool]:
     card = item.card
     arguments = card.arguments if isinstance(card, ToolCard) else ""
     said = arguments.strip() not in ("", "{}")
-    foldable = said or bool(rows)
+    foldable = said or size_chars > 0
     if not expanded:
         return [], foldable
     body: list[Line] = []
     if said and isinstance(card, ToolCard):
         body.append(Line("label", about="Arguments, of which the end was cut off" if card.cut else "Arguments"))
         body += [Line("code", row) for row in code_rows(visible(pretty(arguments)), "json")]
-    if rows:
+    if size_chars > 0:
         body.append(Line("label", about="Result" if item.state != "open" else "Result so far"))
         body += [Line("output", row) for row in rows]
     return body, foldable

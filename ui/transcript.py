@@ -16,7 +16,9 @@ from typing import Literal, Protocol
 from msgspec.structs import replace
 
 from ui.cards import CARDS, Ending, Line, lines_of, splitter_for
+from ui.text.ansi import OutputSplitter, joined, plain
 from ui.text.blocks import PlainSplitter, Splitter
+from ui.text.visible import visible
 from ui.wire.dto import TEXT_PIECE_CHARS, WINDOW_ITEMS, Item, ItemCard, ItemDelta, ItemDone, ItemText
 
 ASK_ITEMS = 40
@@ -86,6 +88,13 @@ class Entry:
 
     def whole_text(self) -> str:
         return "".join(self.text)
+
+    def seen_text(self) -> str:
+        """What is here of it, as it is seen: of an output the lines that a terminal shows."""
+        if not isinstance(self.splitter, OutputSplitter):
+            return visible(self.whole_text())
+        whole = self.fed == len(self.text)
+        return joined([*self.splitter.closed, *self.splitter.tail]) if whole else plain(self.whole_text())
 
 
 def quiet(item: Item) -> bool:

@@ -203,6 +203,26 @@ def test_a_tool_shows_arguments_and_result_when_it_is_unfolded() -> None:
     assert text_of(transcript) == "a result"
 
 
+def test_a_result_that_is_not_here_yet_can_be_unfolded_and_is_asked_for_then() -> None:
+    tool = dto.Item(id="i0", kind="tool", state="open", text="", size_chars=0, card=dto.ToolCard(name="big"))
+    transcript, _ = shown(tool)
+    assert head(transcript)["fold"] == ""
+    transcript.done(dto.ItemDone(conversation="c", item="i0", state="complete", size_chars=20_000))
+    transcript.flush()
+    assert (kinds(transcript), head(transcript)["fold"]) == (["tool"], "Show")
+    transcript.toggle(0)
+    assert kinds(transcript) == ["tool", "label", "more"]
+    assert transcript.want_text(2) == ("i0", 0)
+
+
+def test_what_is_copied_is_what_is_seen() -> None:
+    text = "10 %\r\x1b[32m100 %\x1b[0m\nnext\n"
+    transcript, _ = shown(command(text))
+    entry = transcript.by_id("i0")
+    assert entry is not None
+    assert entry.seen_text() == plain(text) == "100 %\nnext"
+
+
 def test_a_change_shows_the_beginning_of_a_long_diff() -> None:
     diff = "@@ -0,0 +1,300 @@\n" + "".join(f"+line {n}\n" for n in range(300))
     card = dto.ChangeCard(path="a/b.py", change="created", added=300)
