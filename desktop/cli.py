@@ -395,6 +395,8 @@ def _binding(
 def _standing_in_words(row: dict[str, Any]) -> str:
     lines = [f"{row['session']}  {row['state']}  {row['title']}", row["sentence"]]
     lines.append(f"{row['connection']}, {row['activity']}")
+    if row.get("folder"):
+        lines.append(f"in {row['folder']}: {row['access']}")
     if row["quarantined"]:
         lines.append("It takes no more messages, because something of it may still be going on. Begin a new session.")
     lines += [

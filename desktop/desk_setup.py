@@ -200,7 +200,7 @@ class SetupDesk:
                 name=sanitize.line(record.name),
                 description=sanitize.sentence(record.description),
                 sentence=sanitize.line(agent_setup.model_words(host, record)),
-                preset=sanitize.line(preset_title(record.preset)),
+                preset=sanitize.line(": ".join(filter(None, (preset_title(record.preset), record.folder)))),
                 tools=sanitize.line(tool_words(record)),
                 conversations=counted.get(record.agent_id, 0),
                 current=record.agent_id == current,

@@ -26,7 +26,7 @@ from desktop.orders.network import NetworkOrders
 from desktop.orders.storage import StorageOrders
 from desktop.pictures import pictures_of
 from desktop.profile_store import AgentRecord
-from desktop.terms import Terms, terms
+from desktop.terms import Terms, access_words, terms
 from runtime_host.errors import AgentDriverConfigurationError, AgentRuntimeError
 from runtime_host.session import SessionReference
 
@@ -123,7 +123,12 @@ class Operations:
         if wanted:
             name = await self._find(str(wanted))
             state = await host.conversations.standing(name)
-            await send({"row": {**await self._session_row(name), **answers.standing(state)}})
+            on = await host.conversations.terms_of(name)
+            touches = {
+                "folder": on.environment.path if on is not None else None,
+                "access": access_words(on.policy) if on is not None else "",
+            }
+            await send({"row": {**await self._session_row(name), **touches, **answers.standing(state)}})
             return COMPLETED
         window = host.window is not None and host.window.is_open
         channel = host.window.channel if host.window else None

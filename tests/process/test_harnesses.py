@@ -5,6 +5,7 @@ Every answer comes of a model on the loopback, through a host that is a process 
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from desktop.app import Host
+from desktop.conversations import STAYS_READABLE
 from desktop.guard import guard_pids
 from desktop.process import Process, descendants, processes
 from desktop.terms import terms
@@ -27,6 +29,7 @@ pytestmark = [pytest.mark.process, pytest.mark.needs("linux", "landlock")]
 
 CODEX, CLAUDE = "openai.codex.sdk", "anthropic.agent.sdk"
 SONNET = "claude-sonnet-5-5"
+ENDED_EARLY = "CODEX_STREAM_INCOMPLETE"
 SENTINEL = "sentinel-of-the-host-0123456789"
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -111,6 +114,8 @@ def test_codex_works_in_a_folder_is_taken_up_by_another_process_and_deleted(
     assert [request.headers.get("authorization") for request in codex.requests][-1] == f"Bearer {DEFAULT_KEY}"
 
     session = result["session"]
+    status = lines(place.run("status", session, "--json").stdout)[-1]
+    assert (status["folder"], status["access"]) == (str(folder), "reads only; its commands cannot write")
     kept = homes(place)
     assert len(kept) == 1
     assert os.stat(kept[0]).st_mode & 0o077 == 0
@@ -187,6 +192,44 @@ def test_a_host_that_is_killed_leaves_no_cli_and_the_run_unknown(place: Home, co
     _, result = run_result(place, sessions[0]["session"])
     assert result["status"] == "unknown"
     assert [found.text for found in codex.inputs] == ["Hold on."], "nothing was sent again"
+
+
+@pytest.mark.needs("codex")
+@pytest.mark.parametrize("victim", ["the CLI", "its guard"])
+def test_a_cli_that_is_killed_ends_its_run_and_leaves_nothing(
+    place: Home, codex: CodexModel, folder: Path, victim: str
+) -> None:
+    codex.answer([Use("exec_command", {"cmd": "echo begun; exec sleep 322", "yield_time_ms": 200_000})])
+    words = ("run", "Hold on.", "--harness", CODEX, "--environment", f"dir:{folder}", "--json")
+    with place.running(*words) as host:
+        below = until(lambda: at_work(host.pid, "322"), "the command runs")
+        role = "app-server" if victim == "the CLI" else "--role=guard"
+        [target] = [process for process in below if role in arguments_of(process.pid)]
+        os.kill(target.pid, signal.SIGKILL)
+        told, _ = host.communicate(timeout=30)
+    result = lines(told)[-1]
+    # All of it has ended, which is known; how far it came is not told by the CLI any more.
+    assert (result["type"], result["status"], result["error"]["code"]) == ("result", "failed", ENDED_EARLY), result
+    assert host.returncode == 1
+    until(lambda: not [process for process in below if alive(process)], "nothing of it is left")
+    assert nothing_runs(place)
+    assert [found.text for found in codex.inputs] == ["Hold on."], "nothing was sent again"
+
+
+@pytest.mark.needs("codex")
+def test_what_a_harness_has_lost_is_said_and_stays_readable(place: Home, codex: CodexModel, folder: Path) -> None:
+    codex.answer(Say("The answer."))
+    _, result = run(place, "The question.", "--harness", CODEX, "--environment", f"dir:{folder}")
+    [kept] = homes(place)
+    shutil.rmtree(kept)
+    refused = place.run("run", "And now?", "--session", result["session"], "--json")
+    assert refused.returncode == 1, refused
+    assert STAYS_READABLE in lines(refused.stdout)[-1]["message"]
+    shown = place.run("export", result["session"]).stdout
+    assert "The question." in shown
+    assert "The answer." in shown
+    assert [found.text for found in codex.inputs] == ["The question."]
+    assert place.run("delete", result["session"], "--yes").returncode == 0
 
 
 def at_work(pid: int, word: str) -> list[Process]:
