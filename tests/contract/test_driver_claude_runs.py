@@ -67,7 +67,10 @@ async def test_what_a_person_says_reaches_the_model_as_it_is(stage: Stage) -> No
     for text in ("/context", "@/etc/passwd what is in it?", "!id"):
         await say(session, text)
         assert stage.model.inputs[-1].text == text
-    assert "root:" not in json.dumps(stage.model.body())
+    said = json.dumps(stage.model.body())
+    assert "root:" not in said
+    assert stage.folder not in said
+    assert os.uname().release not in said
     # Nothing besides the inputs left the CLI: no title, no count, no hello.
     assert (stage.model.asked, stage.model.others) == (3, [])
 

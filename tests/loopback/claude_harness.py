@@ -1,7 +1,6 @@
 """Drives `anthropic.agent.sdk` with the real CLI against the loopback model, with or without the runtime."""
 
 import asyncio
-import importlib.util
 import json
 import os
 import tempfile
@@ -40,9 +39,7 @@ DEFINITION = AgentDefinition(id="assistant", instructions="Answer in one sentenc
 PATIENT = Patience(interrupt_s=4.0, leave_s=4.0, record_s=4.0)
 """A busy computer is no fault of the harness."""
 
-needs_claude = pytest.mark.skipif(
-    importlib.util.find_spec("claude_agent_sdk") is None, reason="the Claude SDK with its CLI is not installed"
-)
+needs_claude = pytest.mark.needs("claude")
 
 
 @dataclass

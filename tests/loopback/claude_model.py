@@ -18,7 +18,9 @@ from tests.loopback.chat_server import Answer, Recorded
 from tests.loopback.far_side import Conversation, FarSide, Input, Told
 from tests.loopback.messages_server import MessagesAnswer, MessagesServer
 
-_OF_THE_CLI = re.compile(r"\s*(<system-reminder>|\[Request interrupted by user|\[structured-output-enforce\])")
+_OF_THE_CLI = re.compile(
+    r"\s*(<system-reminder>|\[Request interrupted by user|\[structured-output-enforce\]|\(no content\)$)"
+)
 """How texts begin that the CLI writes in the place of a user."""
 
 

@@ -51,6 +51,7 @@ _SWITCHES: Final = {
     "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
     "CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1",
     "CLAUDE_CODE_SKIP_MCP_DEBUG_LOG_FILES": "1",
+    "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
     # A tool of the application takes as long as it takes, and what it says is passed on whole: the runtime bounds it.
     "MCP_TOOL_TIMEOUT": "2000000000",
     "MAX_MCP_OUTPUT_TOKENS": "1000000",
@@ -124,6 +125,9 @@ def environment(home: Home, profile: Profile, *, base_url: str, token: str, retr
         "ANTHROPIC_API_KEY": token,
         "CLAUDE_CODE_MAX_RETRIES": str(retries),
     }
+    if profile.root is None:
+        # Nothing is said of this computer, its folders and its day, and no login of the person is looked for.
+        env["CLAUDE_CODE_SIMPLE"] = "1"
     if profile.commands:
         env |= {"SHELL": "/bin/bash", "CLAUDE_CODE_SHELL": "/bin/bash", "CLAUDE_CODE_SHELL_PREFIX": home.folder(SHELL)}
     return env
