@@ -1,0 +1,44 @@
+"""The real Claude CLI under the desktop's guard: what is left when one of them is killed."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import psutil
+import pytest
+
+from desktop.harness_programs import HarnessPrograms
+from tests.loopback.claude_harness import Stage, is_there, needs_claude, outcome, say, staged, turn_for, until
+from tests.loopback.far_side import Hang, Say
+
+pytestmark = [pytest.mark.process, pytest.mark.needs("linux"), needs_claude]
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with staged(HarnessPrograms()) as made:
+        yield made
+
+
+@pytest.mark.parametrize("victim", ["cli", "guard"])
+async def test_a_run_whose_cli_or_guard_is_killed_fails_and_the_session_goes_on(stage: Stage, victim: str) -> None:
+    session = await stage.session()
+    await say(session, "My name is Ada.")
+    stage.model.answer([Say("The capital"), Hang()])
+    run = await session.start(turn_for("What is my name?", "run_2"))
+    reading = asyncio.ensure_future(outcome(run))
+    await until(lambda: stage.model.hanging == 1)
+    [program] = stage.programs.started
+    below = [each.pid for each in psutil.Process(program.guard_pid).children(recursive=True)]  # type: ignore[attr-defined]
+    assert program.pid in below
+    os.kill(program.pid if victim == "cli" else program.guard_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    result = await reading
+    assert result.result.status == "failed"
+    assert result.result.output_text == "The capital"
+    await until(lambda: not any(map(is_there, below)))
+    await until(lambda: stage.model.hanging == 0)
+    stage.model.let_go()
+    assert (await say(session, "And now?", run_id="run_3")).result.status == "completed"
+    await session.close()
+    assert stage.programs.living() == []
