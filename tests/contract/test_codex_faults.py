@@ -13,7 +13,7 @@ from runtime_host.plain_programs import PlainPrograms
 from tests.loopback.codex_bench import CodexBench, ask, bench_of, of_type, to_the_end, turn_for
 from tests.loopback.far_side import Cut, Fault, Finish, Hang, Refuse, Round, Say, Use
 
-pytest.importorskip("codex_cli_bin", reason="the Codex CLI is not installed")
+pytestmark = pytest.mark.needs("codex", "linux", "user-namespaces")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from runtime_host.errors import (
 from tests.loopback.codex_bench import CodexBench, ask, bench_of, of_type, to_the_end, turn_for
 from tests.loopback.codex_impostor import QUESTIONS, impostor
 
-pytest.importorskip("openai_codex", reason="the Codex SDK is not installed")
+pytestmark = pytest.mark.needs("codex", "linux", "user-namespaces")
 
 Open = Callable[[str], Any]
 

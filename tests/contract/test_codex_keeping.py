@@ -22,7 +22,7 @@ from tests.loopback.codex_bench import CodexBench, ask, bench_of, living_in, tur
 from tests.loopback.far_side import Say
 from tests.loopback.native import registry_for
 
-pytest.importorskip("codex_cli_bin", reason="the Codex CLI is not installed")
+pytestmark = pytest.mark.needs("codex", "linux", "user-namespaces")
 
 
 @pytest.fixture

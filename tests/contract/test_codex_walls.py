@@ -18,7 +18,7 @@ from tests.loopback.codex_bench import READ_ONLY, WORK, CodexBench, ask, bench_o
 from tests.loopback.codex_model import CLASSIC, CODE_MODE
 from tests.loopback.far_side import Say, Use
 
-pytest.importorskip("codex_cli_bin", reason="the Codex CLI is not installed")
+pytestmark = pytest.mark.needs("codex", "linux", "user-namespaces")
 
 SENTINEL = "SENTINEL-OF-THE-HOST"
 
@@ -106,6 +106,20 @@ async def test_the_folder_is_written_where_the_policy_says(bench: CodexBench, po
         await ask(session, "Write.")
     assert "KEPT" in bench.model.told[0].text
     assert (bench.workspace / "made").exists() is writes
+
+
+async def test_commands_have_the_network_where_the_policy_says_so(bench: CodexBench) -> None:
+    port = int(bench.model.base_url.rpartition(":")[2].partition("/")[0])
+    connect = f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo CONNECTED; cat {bench.data}/secret; env"
+    (bench.data / "secret").write_text("SECRET-OF-THE-DATA")
+    bench.model.answer([Use("exec_command", {"cmd": connect})], [Say("Done.")])
+    policy = WORK.model_copy(update={"sandbox_network": "allowed"})
+    async with bench.session(bench.options_for(policy=policy)) as session:
+        await ask(session, "Connect.")
+    told = bench.model.told[0].text
+    assert "CONNECTED" in told
+    assert "SECRET" not in told
+    assert bench.programs.orders[0].env[launch.TOKEN_VARIABLE] not in told
 
 
 async def test_a_command_that_was_refused_is_told_though_the_cli_says_nothing(bench: CodexBench) -> None:

@@ -14,12 +14,14 @@ from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.session import Session
 from runtime_host.storage.base import AgentStore
 from runtime_host.storage.memory import MemoryAgentStore
+from runtime_host.testing.host_tools_contract import RESULT
+from runtime_host.testing.host_tools_contract import _over_a_restart as over_a_restart
 from runtime_host.tools.base import HostTool, ResolutionContext, ResolvedTools, ToolFunction
 from tests.loopback.codex_bench import READ_ONLY, CodexBench, ask, bench_of, of_type, to_the_end, turn_for
 from tests.loopback.codex_model import CLASSIC, CODE_MODE
 from tests.loopback.far_side import Say, Think, Use
 
-pytest.importorskip("codex_cli_bin", reason="the Codex CLI is not installed")
+pytestmark = pytest.mark.needs("codex", "linux", "user-namespaces")
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -128,6 +130,18 @@ async def test_a_tool_of_the_application_is_called_once_in_either_shape(bench: C
     assert (result.status, result.output_text) == ("completed", "Rain in Paris.")
     assert called == [{"city": "Paris"}]
     assert "It rains there." in bench.model.told[0].text
+
+
+async def test_a_call_that_a_script_made_is_told_of_after_a_restart() -> None:
+    async with bench_of(CODE_MODE) as bench:
+        desk, run_id, result = await over_a_restart(bench)
+        sent = [item for item in bench.model.body()["input"] if item.get("role") == "developer"]
+    assert (result.run_id, result.status) == (run_id, "completed")
+    assert len(desk.executed) == 1
+    told = [item for item in sent if desk.executed[0] in json.dumps(item)]
+    assert len(told) == 1
+    assert RESULT in json.dumps(told)
+    assert json.dumps(bench.model.body()).count("Hello") == 1, "the input was sent again"
 
 
 async def test_a_stop_while_a_tool_is_at_work_ends_both(bench: CodexBench) -> None:

@@ -7,7 +7,7 @@ import pytest
 from runtime_host.testing.host_tools_contract import HostToolsContract, ToolBench
 from tests.loopback.codex_bench import bench_of
 
-pytest.importorskip("codex_cli_bin", reason="the Codex CLI is not installed")
+pytestmark = pytest.mark.needs("codex", "linux", "user-namespaces")
 
 
 class TestCodex(HostToolsContract):

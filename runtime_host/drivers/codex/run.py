@@ -372,8 +372,8 @@ class CodexRun:
                 await self._broke_off()
                 return
             ended = self.mapper.status is not None and await self._no_command_left()
-            if not ended:
-                await session.end_server(self.run_id)
+            if not ended and not (await session.end_server()).complete:
+                raise session.nobody_knows(self.run_id)
             if session.is_alive:
                 await session.read_record(self.mapper.turn_id)
             await self._look_for_denials(last=True)
@@ -446,10 +446,8 @@ class CodexRun:
     async def _broke_off(self) -> None:
         """The CLI is gone or silent: make sure that nothing is left, and say what is known."""
         session = self._session
-        try:
-            await session.end_server(self.run_id)
-        except AgentSessionRecoveryError as lost:
-            self._lost = lost
+        if not (await session.end_server()).complete and self._dispatched:
+            self._lost = session.nobody_knows(self.run_id)
             return
         await self._look_for_denials(last=True)
         for event in self.mapper.closing_events():

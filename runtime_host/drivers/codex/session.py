@@ -37,7 +37,7 @@ from runtime_host.errors import (
     AgentSessionRecoveryError,
 )
 from runtime_host.loop.own_thread import in_own_thread
-from runtime_host.programs import ProgramError, ProgramOrder
+from runtime_host.programs import ProgramEnd, ProgramError, ProgramOrder
 
 if TYPE_CHECKING:
     from runtime_host.drivers.codex.driver import CodexDriver
@@ -214,15 +214,14 @@ class CodexSession:
             await probe.check_walls(self.call, home, self._driver.hidden, order, relay.token, self._opening.session_id)
             await self._have_thread(order, home)
         except (ServerGoneError, ServerSilentError) as error:
-            await self.end_server(None)
+            await self.end_server()
             raise AgentNativeExecutionError(
                 "The Codex CLI ended or went silent while the session was opened. Nothing was sent.",
                 native_code="CODEX_NOT_READY",
                 details={"native": type(error).__name__},
             ) from None
         except BaseException:
-            with contextlib.suppress(AgentSessionRecoveryError):
-                await self.end_server(None)
+            await self.end_server()
             raise
 
     async def _greet(self) -> None:
@@ -330,8 +329,11 @@ class CodexSession:
         """Have the program there, also where it ended since the last turn."""
         if self.is_alive:
             return
-        if self._server is not None:
-            await self.end_server(None)
+        if (await self.end_server()).left:
+            raise AgentSessionRecoveryError(
+                "Something of the Codex CLI that ended is still running, so no other one is started. Nothing was sent.",
+                session_id=self._opening.session_id,
+            )
         await self._connect()
 
     def effort(self, model: str, reasoning: ReasoningConfig | None) -> str | None:
@@ -362,6 +364,14 @@ class CodexSession:
         for path in paths:
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+    def nobody_knows(self, run_id: str) -> AgentSessionRecoveryError:
+        """That it cannot be said whether a run is over."""
+        return AgentSessionRecoveryError(
+            "The Codex CLI ended, and whether a command of it still runs is not known. Nothing was sent again.",
+            session_id=self._opening.session_id,
+            run_id=run_id,
+        )
 
     async def call(self, method: str, params: Mapping[str, Any], *, within_s: float | None = None) -> dict[str, Any]:
         """Ask the program for something, with a deadline."""
@@ -446,26 +456,16 @@ class CodexSession:
 
     # ---- ends ----
 
-    async def end_server(self, run_id: str | None, *, at_once: bool = True) -> None:
-        """End the program and everything below it.
-
-        Raises:
-            AgentSessionRecoveryError: something may be left.
-        """
+    async def end_server(self, *, at_once: bool = True) -> ProgramEnd:
+        """End the program and everything below it; what is known of that."""
         server, self._server = self._server, None
         if server is None:
-            return
+            return ProgramEnd(complete=True)
         if at_once and server.program.returncode is None:
             # Asked politely it would write into its record that the user had stopped it, and whatever it waited for.
             with contextlib.suppress(OSError):
                 os.kill(server.program.pid, signal.SIGKILL)
-        end = await server.stop(STOP_S)
-        if not end.complete or end.left:
-            raise AgentSessionRecoveryError(
-                "The Codex CLI ended, and whether a command of it still runs is not known. Nothing was sent again.",
-                session_id=self._opening.session_id,
-                run_id=run_id,
-            )
+        return await server.stop(STOP_S)
 
     async def close(self) -> None:
         """End what runs and let go of everything. Idempotent."""
@@ -479,11 +479,8 @@ class CodexSession:
         if run is not None and not run.is_over and not waits_for_us:
             run.stop()
             await run.over(1.2)
-        try:
-            await self.end_server(None, at_once=waits_for_us)
-        except AgentSessionRecoveryError:
-            # What is left is the guard's to report; nothing here can do more.
-            pass
+        # What it may leave is for whoever started it to tell; nothing here can do more.
+        await self.end_server(at_once=waits_for_us)
         if run is not None and not run.is_over:
             run.stop()
             await run.over(0.3)
