@@ -1,6 +1,7 @@
 """What a command of the real Codex CLI can reach: each attempt is refused in its sandbox and succeeds without it."""
 
 import asyncio
+import base64
 import json
 import os
 import shlex
@@ -15,11 +16,14 @@ from runtime_host.errors import AgentPolicyUnsupportedError
 from runtime_host.loop.own_thread import in_own_thread
 from tests.loopback.chat_server import DEFAULT_KEY
 from tests.loopback.codex_bench import READ_ONLY, WORK, CodexBench, ask, bench_of, of_type
-from tests.loopback.codex_model import CLASSIC, CODE_MODE
+from tests.loopback.codex_model import CLASSIC, CODE_MODE, code
 from tests.loopback.far_side import Say, Use
 
 pytestmark = pytest.mark.needs("codex", "linux", "user-namespaces")
 
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 SENTINEL = "SENTINEL-OF-THE-HOST"
 
 
@@ -106,6 +110,33 @@ async def test_the_folder_is_written_where_the_policy_says(bench: CodexBench, po
         await ask(session, "Write.")
     assert "KEPT" in bench.model.told[0].text
     assert (bench.workspace / "made").exists() is writes
+
+
+@pytest.mark.parametrize("model", [CLASSIC, CODE_MODE])
+async def test_a_picture_is_looked_at_in_the_folder_only(bench: CodexBench, model: str) -> None:
+    (bench.data / "secret.png").write_bytes(PNG)
+    (bench.workspace / "link.png").symlink_to(bench.data / "secret.png")
+    (bench.workspace / "seen.png").write_bytes(PNG)
+    paths = (str(bench.data / "secret.png"), "link.png", "seen.png")
+    bench.model.answer(*([Use("view_image", {"path": path})] for path in paths), [Say("Done.")])
+    async with bench.session(bench.options_for(model=model)) as session:
+        events, _ = await ask(session, "Look.", model=model)
+    assert [told.pictures for told in bench.model.told] == [0, 0, 1]
+    assert [data["name"] for data in of_type(events, "tool.completed")] == ["view_image"]
+
+
+async def test_a_script_has_tools_and_nothing_else(bench: CodexBench) -> None:
+    script = """
+        const names = ["process", "require", "fetch", "Deno", "Bun", "WebSocket", "XMLHttpRequest"];
+        const found = names.filter((name) => typeof globalThis[name] !== "undefined");
+        let imported = "";
+        try { await import("fs"); imported = "fs"; } catch (error) { imported = "refused"; }
+        text(JSON.stringify({found, imported, sum: 1 + 1}));
+    """
+    bench.model.answer([code(script)], [Say("Done.")])
+    async with bench.session(bench.options_for(model=CODE_MODE)) as session:
+        await ask(session, "Try.", model=CODE_MODE)
+    assert '{"found":[],"imported":"refused","sum":2}' in bench.model.told[0].text
 
 
 async def test_commands_have_the_network_where_the_policy_says_so(bench: CodexBench) -> None:

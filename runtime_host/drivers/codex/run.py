@@ -78,7 +78,7 @@ class CodexRun:
         self._calls: set[asyncio.Task[tuple[ToolDelivery, ...]]] = set()
         self._untold: set[str] = set()
         self._told: set[str] = set()
-        self._faults_before = 0
+        self._faults_before: tuple[str, ...] = ()
         self._task = asyncio.create_task(self._live(), name=f"{DRIVER_ID} {turn.run_id}")
         self._task.add_done_callback(self._ended)
 

@@ -110,14 +110,14 @@ class CodexSession:
         return self._server is not None and self._server.is_alive
 
     @property
-    def relay_faults(self) -> int:
-        """A number that grows with the faults on the way to the server."""
-        return len(self._relay.faults) if self._relay is not None else 0
+    def relay_faults(self) -> tuple[str, ...]:
+        """What went wrong on the way to the server so far, the newest last."""
+        return self._relay.faults if self._relay is not None else ()
 
-    def fault_since(self, before: int) -> str:
-        """What went wrong on the way to the server since there were `before` faults; "" when nothing did."""
-        faults = self._relay.faults if self._relay is not None else ()
-        return faults[-1] if len(faults) > before else ""
+    def fault_since(self, before: tuple[str, ...]) -> str:
+        """The newest of what went wrong on the way since it was `before`; "" when nothing did."""
+        now = self.relay_faults
+        return now[-1] if now and now != before else ""
 
     # ---- opening ----
 
