@@ -1,0 +1,80 @@
+"""What a harness does, through a real host and its channel: live, when it is looked at again, and in pieces."""
+
+import asyncio
+
+import pytest
+
+from desktop.app import Host
+from runtime_host.events import DriverEvent
+from runtime_host.testing import Hold, Script, ScriptedDriver, reply
+from runtime_host.testing.scripted import Step
+from tests.puppet import until
+from tests.unit.desktop.seat import Seat, new_send
+from tests.unit.desktop.test_channel import newest_items, until_ended
+from ui.wire import dto
+
+pytestmark = pytest.mark.process
+
+LONG = "".join(f"\x1b[3{number % 8}mline {number}\x1b[0m\r\n" for number in range(4_000))
+
+
+def plays(host: Host, *steps: Step) -> None:
+    """Have the host's harness do that."""
+    native = host.runtime.backend.driver("native.agent")
+    driver = ScriptedDriver([Script(steps)], driver_id="native.agent")
+    # Looked at as before, played from here on.
+    driver.inspect = native.inspect  # type: ignore[method-assign]
+    host.runtime.backend._drivers["native.agent"] = driver
+
+
+def work(gate: asyncio.Event) -> list[Step]:
+    plan = {"id": "p", "items": [{"text": "Build", "status": "active"}], "completed": False}
+    calls: list[Step] = []
+    for number in range(20):
+        about = {"id": f"t{number}", "name": f"tool {number}"}
+        calls.append(DriverEvent("tool.started", {**about, "arguments": {}}))
+        calls.append(DriverEvent("tool.completed", {**about, "result": "r", "error": None}))
+    return [
+        DriverEvent("plan.updated", plan),
+        *calls,
+        DriverEvent("command.started", {"id": "c", "command": "make \u202eall"}),
+        DriverEvent("command.output.delta", {"id": "c", "text": LONG}),
+        Hold(gate),
+        DriverEvent("command.completed", {"id": "c", "command": "make", "exit_code": 1, "status": "completed"}),
+        DriverEvent("plan.updated", {**plan, "completed": True}),
+        *reply("Done."),
+    ]
+
+
+async def test_cards_come_live_and_stand_afterwards(seat: Seat, host: Host) -> None:
+    gate = asyncio.Event()
+    puppet = seat.puppet
+    await puppet.lock()
+    await puppet.wait_for(dto.Selected)
+    plays(host, *work(gate))
+    await puppet.ask(new_send(puppet, "Build it"))
+    added = await puppet.wait_for(dto.ItemAdded, lambda m: m.item.kind == "command")
+    await until(lambda: len(puppet.text_of(added.item.id)) == len(LONG))
+    assert puppet.text_of(added.item.id) == LONG
+    running = (await newest_items(puppet))[-1]
+    assert (running.kind, running.state, running.size_chars) == ("command", "open", len(LONG))
+    gate.set()
+    await until_ended(puppet)
+    done = await puppet.wait_for(dto.ItemDone, lambda m: m.item == added.item.id)
+    assert isinstance(done.card, dto.CommandCard)
+    assert (done.state, done.card.exit_code) == ("complete", 1)
+    items = await newest_items(puppet)
+    assert [item.kind for item in items] == ["user", "plan", *["tool"] * 20, "command", "reply"]
+    # Nothing of the run is unknown to a window that only heard of it, also what had begun before it was told.
+    heard = {m.item.id for m in puppet.told if isinstance(m, dto.ItemAdded)}
+    heard |= {i.id for m in puppet.told if isinstance(m, dto.Items) and m.first for i in m.items}
+    assert {item.id for item in items[1:]} <= heard
+    command = items[-2]
+    assert isinstance(command.card, dto.CommandCard)
+    assert (command.text, command.size_chars) == (LONG[: dto.TEXT_PIECE_CHARS], len(LONG))
+    conversation = puppet.binding.conversation
+    assert conversation is not None
+    at = dto.TEXT_PIECE_CHARS
+    await puppet.say(dto.WantText(conversation=conversation, item=command.id, at=at))
+    piece = await puppet.wait_for(dto.ItemText, lambda m: m.item == command.id and m.at == at)
+    assert piece.text == LONG[at : 2 * at]
