@@ -18,7 +18,7 @@ from PySide6.QtQml import QQmlPropertyMap
 from ui.looks import Looks
 from ui.models import lists
 from ui.models.conversations import ConversationsModel
-from ui.models.places import parts, path_words, short_path, whole_parts
+from ui.models.places import parts, path_words, sentence_case, short_path, whole_parts
 from ui.models.rows import ListModel
 from ui.models.transcript import TranscriptModel
 from ui.setup_bridge import SetupBridge
@@ -30,7 +30,7 @@ FRAME_S = 0.016
 PICTURE_REFUSED = "This model takes none anyway."
 DRAFT_AFTER_MS = 400
 LISTING_ROWS = 60
-_ONE_LINE = ("access", "title", "harness", "effort", "enter", "proxy", "certificates")
+_ONE_LINE = ("title", "harness", "effort", "enter", "proxy", "certificates")
 _NAMES = ("profile", "otherProfile", "sentence", "agentName", "modelsOf", "modelsDefault")
 _SENTENCES = ("runSentence", "problem", "wallSentence", "wallSystem", "keyStoreSentence", "keyStoreWay")
 _THEMES: tuple[dto.Theme, ...] = ("system", "light", "dark")
@@ -180,6 +180,8 @@ class Bridge(QObject):
                 value = one_line(value)
             elif name in _NAMES:
                 value = parts(value)
+            elif name == "access":
+                value = sentence_case(value)
             elif name == "folder":
                 value = path_words(value)
             elif name == "folderShort":

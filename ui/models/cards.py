@@ -121,7 +121,7 @@ def _command(head: Head, looks: Mapping[str, Any]) -> dict[str, Any]:
     facts = joined(
         "exit code 0" if card.exit_code == 0 and head.state == "complete" else "",
         f"exit code {card.exit_code}" if card.exit_code and head.state != "complete" else "",
-        lasted(card.duration_ms) if card.duration_ms is not None else "",
+        lasted(card.duration_ms) if card.duration_ms else "",
         "the end of the command was cut off" if cut else "",
     )
     row = Row("code", shown + ("…" if cut or len(shown) < len(whole) else ""), language="bash")
@@ -143,7 +143,7 @@ def _tool(head: Head, looks: Mapping[str, Any]) -> dict[str, Any]:
     card = head.card if isinstance(head.card, dto.ToolCard) else dto.ToolCard(name="")
     title = one_line(card.name) or "Tool"
     arguments = "" if head.expanded or card.arguments.strip() in ("", "{}") else one_line(card.arguments)[:200]
-    facts = lasted(card.duration_ms) if card.duration_ms is not None else ""
+    facts = lasted(card.duration_ms) if card.duration_ms else ""
     return {
         "name": f"Tool {title}",
         "facts": facts,
