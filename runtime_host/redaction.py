@@ -192,17 +192,23 @@ class StreamRedactor:
 
 def _strings(value: Any) -> list[str]:
     """Every string of a JSON value, keys included."""
+    if isinstance(value, str):
+        return [value]
     found: list[str] = []
     waiting = [value]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, str):
-            found.append(value)
-        elif isinstance(value, dict):
-            waiting += value
-            waiting += value.values()
-        elif isinstance(value, list | tuple):
-            waiting += value
+        if isinstance(value, dict):
+            found += [key for key in value if isinstance(key, str)]
+            value = value.values()
+        elif not isinstance(value, list | tuple):
+            continue
+        for member in value:
+            kind = type(member)
+            if kind is str or isinstance(member, str):
+                found.append(member)
+            elif member is not None and kind is not int and kind is not bool:
+                waiting.append(member)
     return found
 
 
