@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+import msgspec
+
 from runtime_host.activities import shown_arguments, shown_result, step_state
 from runtime_host.events import AgentEvent
 from runtime_host.storage.base import ItemHead
@@ -124,7 +126,7 @@ def card(kind: str, about: Mapping[str, Any]) -> dto.Card | None:
             return _plan(about)
         case "command":
             whole = str(about.get("command", ""))
-            shown = sentence(whole)
+            shown = text(whole[:_SENTENCE_CHARS])  # its lines are part of what it does
             exit_code = _whole_number(about.get("exit_code"))
             return dto.CommandCard(
                 command=shown,
@@ -196,6 +198,8 @@ def _did(conversation: str, happened: AgentEvent, kind: dto.ItemKind) -> Iterato
     if "state" not in data:
         return
     size_chars = int(data.get("size_chars", 0))
+    if kind == "command" and isinstance(data.get("output"), str) and data["output"]:
+        yield _said_whole(conversation, happened, size_chars, shown)
     result = data.get("result" if kind == "tool" else "diff") if kind in ("tool", "change") else None
     words = shown_result(result) if kind == "tool" else result
     if isinstance(words, str) and 0 < len(words) == size_chars <= dto.TEXT_PIECE_CHARS:
@@ -210,6 +214,16 @@ def _did(conversation: str, happened: AgentEvent, kind: dto.ItemKind) -> Iterato
         detail=sentence(str(data.get("detail", ""))),
         card=shown if "about" in data else None,
     )
+
+
+def _said_whole(conversation: str, happened: AgentEvent, size_chars: int, shown: dto.Card | None) -> dto.ItemAdded:
+    """A command that has ended, said anew: its whole output may begin before what came of it in pieces."""
+    data: Mapping[str, Any] = happened.data
+    output: str = data["output"]
+    first = output[: dto.TEXT_PIECE_CHARS] if len(output) == size_chars else output[: dto.TEXT_PIECE_CHARS // 2]
+    added = _added(conversation, happened, "command", state=_ITEM_STATES.get(str(data["state"]), "unknown"), card=shown)
+    item = msgspec.structs.replace(added.item, text=written(first), size_chars=max(size_chars, len(first)))
+    return msgspec.structs.replace(added, item=item)
 
 
 def _card_of(kind: dto.ItemKind, data: Mapping[str, Any]) -> dto.Card | None:

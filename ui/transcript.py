@@ -481,7 +481,14 @@ class Transcript:
         self._replace(start, count, self._make(index, item))
 
     def _merge(self, entry: Entry, item: Item) -> None:
-        """The host says once more what an item is: its text only grows, so what is here stands."""
+        """The host says once more what an item is: what is here stands, unless it is the text of something else."""
+        common = min(len(item.text), entry.chars)
+        if entry.whole_text()[:common] != item.text[:common]:
+            fresh = self._make(entry.index, item)
+            fresh.expanded = entry.expanded
+            fresh.lines = self._lines(fresh)
+            self._replace(self.start_of(entry.index), len(entry.lines), fresh)
+            return
         entry.item = item
         entry.size_chars = max(item.size_chars, len(item.text), entry.chars if item.state == "open" else 0)
         self._append(entry, 0, item.text)

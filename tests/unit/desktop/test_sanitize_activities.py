@@ -16,7 +16,12 @@ from tests.unit.runtime_host.stage import Stage, all_events
 from ui.wire import dto
 from ui.wire.framing import HOST_FRAME_BYTES, host_encoder, renderer_decoder
 
-RUN: dict[str, Any] = {"run_id": "run-1", "session_id": "s", "sequence": 1, "timestamp": datetime(2026, 1, 1, tzinfo=UTC)}
+RUN: dict[str, Any] = {
+    "run_id": "run-1",
+    "session_id": "s",
+    "sequence": 1,
+    "timestamp": datetime(2026, 1, 1, tzinfo=UTC),
+}
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=30),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -172,6 +177,26 @@ def test_what_a_command_wrote_keeps_what_a_terminal_draws_by_and_nothing_else_do
     assert kept == set("\x07\b\t\n\r\x1b")
     for kind in ("tool", "change", "reply"):
         assert "\x1b" not in sanitize.text_of(kind, noise)
+
+
+def test_a_command_keeps_its_lines() -> None:
+    shown = sanitize.card("command", {"command": "cat <<EOF\n  indented\nEOF\n" + "x" * 3_000})
+    assert isinstance(shown, dto.CommandCard)
+    assert shown.command.startswith("cat <<EOF\n  indented\nEOF\n")
+    assert shown.cut
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_an_output_that_is_told_whole_in_the_end_takes_the_place_of_its_pieces(cut: bool) -> None:
+    whole = "first\r\n\x1b[31msecond\n" * 300
+    data = {"id": "r.1", "index": 1, "state": "complete", "output": whole, "size_chars": len(whole) + cut * 9_000}
+    event = AgentEvent(**RUN, type="command.completed", data={**data, "command": "make", "exit_code": 0})
+    added, done = over_the_wire(*sanitize.event("c", event))[-2:]
+    assert isinstance(added, dto.ItemAdded)
+    assert isinstance(done, dto.ItemDone)
+    assert whole.startswith(added.item.text)
+    assert (added.item.text == whole) is not cut
+    assert added.item.size_chars == done.size_chars == data["size_chars"]
 
 
 def test_a_native_id_of_a_call_does_not_get_out() -> None:

@@ -135,6 +135,18 @@ def test_live_output_that_goes_on_behind_a_hole_shows_its_end() -> None:
     assert text_of(transcript) == "new one\nnew two"
 
 
+def test_an_output_that_began_before_its_first_piece_is_shown_as_it_is_said_in_the_end() -> None:
+    transcript, mirror = shown(command(state="open"))
+    transcript.delta(dto.ItemDelta(conversation="c", item="i0", at=0, text="second\n"))
+    transcript.flush()
+    transcript.toggle(0)
+    transcript.add(0, command("first\nsecond\n", exit_code=0))
+    transcript.done(dto.ItemDone(conversation="c", item="i0", state="complete", size_chars=13))
+    transcript.flush()
+    assert text_of(transcript) == "first\nsecond"
+    assert mirror.rows == [mirror._said(row) for row in range(transcript.row_count)]
+
+
 @given(st.lists(st.text(alphabet="ab\n\r\x1b[31m", max_size=60), max_size=12))
 def test_a_stream_and_the_whole_show_the_same(pieces: list[str]) -> None:
     text = "".join(pieces)
