@@ -142,8 +142,11 @@ async def test_what_is_kept_is_private_and_goes_when_it_is_forgotten(bench: Code
         if path.is_file() and not path.is_symlink():
             assert DEFAULT_KEY.encode() not in path.read_bytes(), f"the key lies in {path.name}"
     driver = bench.driver()
+    left = bench.data / ".remuda-canary-session"
+    left.write_text("of an opening that was killed")
     await driver.forget(bench.definition.id, "session", state)
     assert not home.exists()
+    assert not left.exists()
     await driver.forget(bench.definition.id, "session", state)
     home.mkdir()
     (home / "letter.txt").write_text("not ours")

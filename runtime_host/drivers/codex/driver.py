@@ -146,7 +146,12 @@ class CodexDriver:
             OSError: something is left.
         """
         path = self.homes.home(agent_id, session_id)
-        await in_own_thread(lambda: home.remove(path, session_id), "remove a folder")
+
+        def remove() -> None:
+            home.Canaries(self.hidden, session_id).remove()
+            home.remove(path, session_id)
+
+        await in_own_thread(remove, "remove a folder")
 
     async def aclose(self) -> None:
         self._closed = True

@@ -116,6 +116,10 @@ class Canaries:
         self.word = secrets.token_hex(16)
         self.paths = tuple(os.path.join(folder, f"{CANARY}-{session_id}") for folder in folders)
 
+    def remove(self) -> None:
+        """Remove what is left where an end came in between."""
+        self.__exit__()
+
     def __enter__(self) -> Self:
         try:
             for path in self.paths:

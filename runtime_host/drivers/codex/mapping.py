@@ -359,7 +359,12 @@ def _diagnostic(code: str, level: str, message: str) -> DriverEvent:
 
 
 def _bounded(text: str) -> str:
-    return text if len(text) <= MAX_OUTPUT_CHARS else text[:MAX_OUTPUT_CHARS] + "\n[output truncated]"
+    """A text with its beginning and its end, where it is too long."""
+    if len(text) <= MAX_OUTPUT_CHARS:
+        return text
+    half = MAX_OUTPUT_CHARS // 2
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n[{left_out} characters left out]\n{text[-half:]}"
 
 
 def _object(value: object) -> Mapping[str, Any]:

@@ -252,10 +252,17 @@ class CodexSession:
         try:
             said = await (self._new_thread(params, home) if path is None else self._old_thread(path, params))
         except CallRefusedError as error:
+            details = {"native": error.code}
+            if path is None:
+                raise AgentNativeExecutionError(
+                    "The Codex CLI did not begin a session with these settings and tools. Nothing was sent.",
+                    native_code="CODEX_NOT_READY",
+                    details=details,
+                ) from None
             raise AgentSessionRecoveryError(
-                "The Codex CLI did not open its session.",
+                "The Codex CLI did not go on with its session. Its messages can still be read.",
                 session_id=self._opening.session_id,
-                details={"native": error.code},
+                details=details,
             ) from None
         probe.check_thread(said, order)
 

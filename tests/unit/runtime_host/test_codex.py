@@ -18,7 +18,7 @@ from runtime_host.drivers.codex.changes import split_diff, unified
 from runtime_host.drivers.codex.denials import Denials
 from runtime_host.drivers.codex.faults import read_fault, run_error
 from runtime_host.drivers.codex.history import Mark, NotTheRecordError, Record
-from runtime_host.drivers.codex.mapping import TurnMapper, command_text
+from runtime_host.drivers.codex.mapping import MAX_OUTPUT_CHARS, TurnMapper, command_text
 from runtime_host.drivers.codex.spending import Spending
 from runtime_host.errors import (
     AgentDriverConfigurationError,
@@ -421,6 +421,17 @@ def test_a_file_that_was_moved_is_one_gone_and_one_new() -> None:
 )
 def test_a_command_is_shown_as_it_was_meant(command: str, shown: str) -> None:
     assert command_text({"command": command}) == shown
+
+
+def test_an_output_beyond_measure_keeps_its_beginning_and_its_end() -> None:
+    item = {"type": "commandExecution", "id": "c", "command": "yes", "exitCode": 0, "status": "completed"}
+    output = "begin" + "x" * MAX_OUTPUT_CHARS + "end"
+    [event] = mapper().events("item/completed", {"item": {**item, "aggregatedOutput": output}})
+    shown = event.data["output"]
+    assert len(shown) < MAX_OUTPUT_CHARS + 100
+    assert shown.startswith("begin")
+    assert shown.endswith("end")
+    assert "[8 characters left out]" in shown
 
 
 def test_a_diff_is_made_whole_and_taken_apart() -> None:
