@@ -113,14 +113,6 @@ async def test_a_refusal_is_told_with_every_try(stage: Stage) -> None:
     assert len(stage.programs.started) == 1
 
 
-async def test_a_refusal_that_passes_is_shown_and_answered_once(stage: Stage) -> None:
-    stage.model.answer([Refuse(529, times=1), Say("Paris.")])
-    result = await say(await stage.session(stage.driver(retries=1)))
-    assert (result.result.status, result.text(), result.codes()) == ("completed", "Paris.", ["RETRY"])
-    [retry] = result.of("diagnostic")
-    assert (retry["attempt"], retry["http_status"]) == (2, 529)
-
-
 async def test_what_was_shown_is_never_followed_by_another_answer(stage: Stage) -> None:
     stage.model.answer([Say("Half an"), Cut(times=1), Say("Something else.")])
     session = await stage.session(stage.driver(retries=2))
@@ -133,29 +125,34 @@ async def test_what_was_shown_is_never_followed_by_another_answer(stage: Stage) 
     assert (await say(session, "And now?")).result.output_text == "Whole again."
 
 
-async def test_a_fault_within_the_stream_is_a_failure(stage: Stage) -> None:
+async def test_replies_end_as_they_ended_and_the_conversation_goes_on(stage: Stage) -> None:
+    session = await stage.session(stage.driver(retries=1))
+
+    stage.model.answer([Refuse(529, times=1), Say("Paris.")])
+    passed = await say(session, "One?", run_id="run_1")
+    assert (passed.result.status, passed.text(), passed.codes()) == ("completed", "Paris.", ["RETRY"])
+    [retry] = passed.of("diagnostic")
+    assert (retry["attempt"], retry["http_status"]) == (2, 529)
+
     stage.model.answer([Say("Half an"), Fault("overloaded_error")])
-    result = await say(await stage.session())
-    assert (result.result.status, result.result.output_text) == ("failed", "Half an")
-    assert result.result.error is not None
-    assert result.result.error.code == "PROVIDER_UNAVAILABLE"
+    broken = await say(session, "Two?", run_id="run_2")
+    assert (broken.result.status, broken.result.output_text) == ("failed", "Half an")
+    assert broken.result.error is not None
+    assert broken.result.error.code == "PROVIDER_UNAVAILABLE"
 
-
-async def test_a_reply_that_is_declined_is_not_asked_for_again(stage: Stage) -> None:
+    asked = stage.model.asked
     stage.model.answer([Say("I would rather not."), Finish("refusal")])
-    result = await say(await stage.session())
-    assert result.result.status == "incomplete"
-    assert result.result.error is not None
-    assert result.result.error.code == "PROVIDER_REFUSAL"
-    assert result.result.output_text == "I would rather not."
-    assert stage.model.asked == 1
+    declined = await say(session, "Three?", run_id="run_3")
+    assert (declined.result.status, declined.result.output_text) == ("incomplete", "I would rather not.")
+    assert declined.result.error is not None
+    assert declined.result.error.code == "PROVIDER_REFUSAL"
+    assert stage.model.asked == asked + 1
 
-
-async def test_a_reply_that_runs_out_of_length_goes_on_as_one(stage: Stage) -> None:
     stage.model.answer([Say("The capital"), Finish("length")], [Say(" is Paris.")])
-    result = await say(await stage.session())
-    assert result.result.output_text == "The capital is Paris."
-    assert len(result.of("agent.message.completed")) == 1
+    long = await say(session, "Four?", run_id="run_4")
+    assert (long.result.status, long.result.output_text) == ("completed", "The capital is Paris.")
+    assert len(long.of("agent.message.completed")) == 1
+    assert len(stage.programs.started) == 1
 
 
 async def test_a_server_that_is_not_there_is_told_in_our_words(stage: Stage) -> None:
@@ -218,6 +215,8 @@ async def test_a_cli_that_is_killed_fails_the_run_and_the_session_goes_on(stage:
     run = await session.start(turn_for("What is my name?", "run_2"))
     reading = asyncio.ensure_future(outcome(run))
     await until(lambda: stage.model.hanging == 1)
+    # What it has not written down yet is lost to it with its death.
+    await until(lambda: "What is my name?" in stage.record().read_text("utf-8"))
     os.kill(stage.programs.started[0].pid, signal.SIGKILL)
     result = await reading
     assert (result.result.status, result.result.finish_reason) == ("failed", "stream_incomplete")
@@ -311,6 +310,7 @@ def _effort(body: dict[str, Any]) -> str | None:
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"text": " \n"},
         {"model": "sonnet"},
         {"model": "--model"},
         {"model": "claude sonnet"},

@@ -34,6 +34,7 @@ from runtime_host.errors import (
     AgentCapabilityUnsupportedError,
     AgentClosedError,
     AgentConfigurationChangedError,
+    AgentDriverConfigurationError,
     AgentPolicyUnsupportedError,
 )
 from runtime_host.loop.own_thread import in_own_thread
@@ -241,6 +242,9 @@ class ClaudeSession:
     def _launch_for(self, connector: Connector, turn: Turn) -> Launch:
         if any(part.type != "text" for part in turn.parts):
             raise AgentCapabilityUnsupportedError("The Claude CLI is given no pictures here. Take them out.")
+        if not turn.text.strip():
+            # The CLI takes it for an input and asks nobody.
+            raise AgentDriverConfigurationError("There is nothing in this message. Write something.")
         profiles.check_model(turn.model)
         effort = profiles.check_reasoning(self._host.efforts, connector, turn.model, turn.reasoning)
         schema = ""

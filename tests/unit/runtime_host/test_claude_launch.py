@@ -3,6 +3,8 @@
 import itertools
 import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,12 @@ def test_a_path_out_of_the_folder_is_refused_whatever_it_looks_like(tmp_path: Pa
     for tool, arguments in outside:
         assert gate(tool, arguments) != "", (tool, arguments)
     assert gate_of(None, ())("Read", {"file_path": "x"}) != ""
+
+
+def test_the_driver_comes_without_the_sdk() -> None:
+    words = "import sys, runtime_host.drivers.claude_sdk as d; print({'claude_agent_sdk', 'mcp'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "set()"
 
 
 def test_a_home_has_one_owner_and_is_forgotten_by_its_own_only(home: Home, tmp_path: Path) -> None:
