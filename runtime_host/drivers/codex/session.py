@@ -411,6 +411,7 @@ class CodexSession:
         for _ in range(10):
             below = await in_own_thread(lambda: commands_below(pid), "look at processes")
             if not below:
+                # Where there is no table to look at, the CLI's own list has to do.
                 return False
             await asyncio.sleep(0.02)
         return True

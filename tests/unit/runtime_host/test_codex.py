@@ -240,7 +240,7 @@ def test_a_repository_is_demanded_where_the_setting_says_so(tmp_path: Path) -> N
 
 def test_a_folder_whose_name_is_no_text_is_refused() -> None:
     with pytest.raises(AgentWorkspaceError):
-        projects.check_project("/work/\udcff", allowed=False, needs_repository=False)
+        projects.check_project("/home/\udcff", allowed=False, needs_repository=False)
 
 
 # ---- what the CLI says ----
