@@ -267,7 +267,10 @@ class Activities:
     def _take_progress(self, data: dict[str, Any]) -> None:
         native_id = self._native_id(data)
         delta = data.get("delta")
-        rest = self.public({name: value for name, value in data.items() if name != "delta"})
+        if delta is not None:
+            delta = clean_text(delta)
+            data = {name: value for name, value in data.items() if name != "delta"}
+        rest = self.public(data)
         at = self._over.get(native_id)
         if at is None:
             known = self._transcript.known("tool", native_id)
@@ -282,7 +285,7 @@ class Activities:
         stream = self._arguments.get(native_id)
         if stream is None:
             stream = self._arguments[native_id] = self._redactor.stream()
-        shown = stream.feed(clean_text(delta))
+        shown = stream.feed(delta)
         if shown or at.opened:
             self._journal.append("tool.progress", {**_at(rest, at), "delta": shown})
 

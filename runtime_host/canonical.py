@@ -203,7 +203,14 @@ def cut_utf8(text: str, limit_bytes: int) -> str:
 
 
 def clean_text(text: str) -> str:
-    """`text` as UTF-8 can carry it: split characters joined, half ones replaced by U+FFFD."""
+    """`text` as UTF-8 can carry it: split characters joined, half ones replaced by U+FFFD.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    if not isinstance(text, str):
+        # Bytes have most of what is asked of a text below.
+        raise TypeError("no text")
     if text.isascii():
         return text
     try:

@@ -414,3 +414,23 @@ async def test_a_flood_of_output_lets_others_have_their_turns() -> None:
         task.cancel()
         # 16 MiB, of which no more than a quarter of one is taken at a time.
         assert turns - before >= 50
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        DriverEvent("tool.progress", {"id": "t", "name": "n", "stage": "arguments", "delta": 5}),
+        DriverEvent("command.output.delta", {"id": "c", "text": b"bytes"}),
+        DriverEvent("command.output.delta", {"id": "c"}),
+        DriverEvent("command.completed", {"id": "c", "command": "x", "exit_code": float("nan")}),
+        DriverEvent("plan.updated", {"id": "p", "items": ["no step"]}),
+        DriverEvent("plan.updated", {"id": "p"}),
+        DriverEvent("file.changed", {"id": "f", "change": "created"}),
+        DriverEvent("tool.completed", {"id": "t", "result": {1: 2}}),
+    ],
+    ids=repr,
+)
+async def test_what_is_no_event_is_refused_as_a_whole(event: DriverEvent) -> None:
+    items, events = await told(event, *reply("never shown"))
+    assert [(item.kind, item.state) for item in items] == [("notice", "failed")]
+    assert [each.type for each in events] == ["run.started", "run.finished"]

@@ -343,6 +343,7 @@ async def test_incomplete_keeps_its_reason() -> None:
         DriverEvent("run.finished", {"status": "completed"}),
         DriverEvent("agent.message.delta", {"id": "m"}),
         DriverEvent("agent.message.delta", {"id": "m", "text": 5}),
+        DriverEvent("agent.message.delta", {"id": "m", "text": b"bytes"}),
         DriverEvent("tool.started", {"id": "t", "arguments": float("nan")}),
         DriverEvent("no.such.type", {}),  # type: ignore[arg-type]
         "text",
