@@ -1,4 +1,4 @@
-"""The CLI's own tools to events: commands, changes of files, and the rest. Pure.
+"""The CLI's own tools to events: commands, changes of files, and the rest. Pure, but for the gate it is given.
 
 Must not know any I/O. Invariants: whatever shape a message has, nothing is raised; what began ends once, and as what
 it was told to be; a path is told as the CLI named it, whose place the runtime judges.
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from runtime_host.canonical import clean_text
+from runtime_host.drivers.claude_sdk.ports import Gate
 from runtime_host.events import DriverEvent
 from runtime_host.results import Artifact
 
@@ -35,10 +36,12 @@ class Activities:
 
     Args:
         tools: those that are switched on; what a model asks for besides runs no command and changes no file.
+        gate: says why a tool is not let do what it is asked for; that changes no file either.
     """
 
-    def __init__(self, tools: frozenset[str] = frozenset()) -> None:
+    def __init__(self, tools: frozenset[str] = frozenset(), gate: Gate | None = None) -> None:
         self._tools = tools
+        self._gate = gate
         self._begun: dict[str, _Begun] = {}
         self._changed: dict[str, Artifact] = {}
 
@@ -50,7 +53,8 @@ class Activities:
         """A tool is asked for, its arguments are whole."""
         if call_id in self._begun:
             return
-        kind = _kind(name) if name in self._tools else "tool"
+        refused = name not in self._tools or (self._gate is not None and self._gate(name, about) != "")
+        kind = "tool" if refused else _kind(name)
         self._begun[call_id] = _Begun(name, about, kind)
         if kind == "command":
             yield DriverEvent("command.started", {"id": call_id, "command": _text(about.get("command"))})

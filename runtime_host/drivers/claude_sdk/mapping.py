@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from runtime_host.canonical import clean_text
 from runtime_host.drivers.claude_sdk.activities import Activities
 from runtime_host.drivers.claude_sdk.naming import STRUCTURED
+from runtime_host.drivers.claude_sdk.ports import Gate
 from runtime_host.drivers.claude_sdk.usage import NOTHING, Counts, counts_in, used
 from runtime_host.events import DriverEvent
 from runtime_host.results import Usage
@@ -76,10 +77,15 @@ class TurnMapper:
         names: what the application calls its tools, by the name that the model calls.
         before: the counts when the run began.
         own_tools: those of the CLI that are switched on.
+        gate: says why one of them is not let do what it is asked for.
     """
 
     def __init__(
-        self, names: Mapping[str, str], before: Counts = NOTHING, own_tools: frozenset[str] = frozenset()
+        self,
+        names: Mapping[str, str],
+        before: Counts = NOTHING,
+        own_tools: frozenset[str] = frozenset(),
+        gate: Gate | None = None,
     ) -> None:
         self.ended: Ended | None = None
         self.torn = False
@@ -91,7 +97,7 @@ class TurnMapper:
         self.counts = before
         self.usage: Usage | None = None
         self.last_uuid = ""
-        self.activities = Activities(own_tools)
+        self.activities = Activities(own_tools, gate)
         self._names = names
         self._before = before
         self._streamed = ""

@@ -17,7 +17,7 @@ from runtime_host.drivers.base import Turn
 from runtime_host.drivers.claude_sdk import endings
 from runtime_host.drivers.claude_sdk.endings import About, Cut
 from runtime_host.drivers.claude_sdk.mapping import TurnMapper
-from runtime_host.drivers.claude_sdk.ports import RunningCli, ToolAnswer
+from runtime_host.drivers.claude_sdk.ports import Gate, RunningCli, ToolAnswer
 from runtime_host.drivers.claude_sdk.profile import BEFORE_VERSION, FIRST_VERSION
 from runtime_host.drivers.claude_sdk.usage import NOTHING, Counts
 from runtime_host.errors import AgentNativeExecutionError, AgentRuntimeError, AgentSessionRecoveryError
@@ -88,6 +88,7 @@ class ClaudeRun:
         tools: what the application calls its tools, by their names within the server.
         names: the same by the names that the model calls.
         own_tools: of the CLI, and for a schema; anything else that it offers ends the run.
+        gate: says why one of these is not let do what it is asked for.
         runs_commands: whether the CLI runs any: what these left behind goes with it when a run is stopped.
     """
 
@@ -99,6 +100,7 @@ class ClaudeRun:
         tools: Mapping[str, str],
         names: Mapping[str, str],
         own_tools: frozenset[str],
+        gate: Gate | None = None,
         runs_commands: bool = False,
     ) -> None:
         self._seat = seat
@@ -106,6 +108,7 @@ class ClaudeRun:
         self._tools = tools
         self._names = names
         self._own_tools = own_tools
+        self._gate = gate
         self._runs_commands = runs_commands
         self._mapper = TurnMapper(names)
         self._cli: RunningCli | None = None
@@ -230,7 +233,7 @@ class ClaudeRun:
     async def _work(self) -> None:
         cli, counts = await self._seat.cli()
         self._cli = cli
-        self._mapper = TurnMapper(self._names, counts, self._own_tools)
+        self._mapper = TurnMapper(self._names, counts, self._own_tools, self._gate)
         cli.listen(self)
         earlier = self._turn.tools.earlier if self._turn.tools is not None else ()
         if self._turn.tools is not None and earlier:

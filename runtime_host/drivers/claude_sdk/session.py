@@ -103,6 +103,7 @@ class ClaudeSession:
         names = tuple(offer.name for offer in opening.tools)
         self._tools = {wire: name for name, wire in wire_names(names).items()}
         self._names = {native: name for name, native in native_names(names).items()}
+        self._gate = gate_of(profile.root, profile.tools)
         self._relay: Relay | None = None
         self._running: RunningCli | None = None
         self._unended: set[RunningCli] = set()
@@ -141,6 +142,7 @@ class ClaudeSession:
             tools=self._tools,
             names=self._names,
             own_tools=own_tools,
+            gate=self._gate,
             runs_commands=self.profile.commands,
         )
         return self._run
@@ -181,7 +183,7 @@ class ClaudeSession:
         offers = {
             wire: offer for wire, name in self._tools.items() for offer in self._opening.tools if offer.name == name
         }
-        running = makes(self._host.programs, order, offers, gate_of(self.profile.root, self.profile.tools))
+        running = makes(self._host.programs, order, offers, self._gate)
         self._unended.add(running)
         self._running, self._launch, self._counts = running, launch, NOTHING
         try:
