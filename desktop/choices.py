@@ -37,6 +37,7 @@ class HarnessWords(NamedTuple):
         folder: whether it works in a folder of this computer.
         touches: what it may touch, in a few words.
         means: the same in full.
+        images: whether pictures can be given to it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class HarnessWords(NamedTuple):
     folder: FolderUse
     touches: str
     means: str
+    images: bool = True
 
 
 HARNESSES: Final[Mapping[str, HarnessWords]] = MappingProxyType(
@@ -70,6 +72,7 @@ HARNESSES: Final[Mapping[str, HarnessWords]] = MappingProxyType(
             "nothing, or one folder that you choose",
             "Without a folder it chats and touches nothing. In a folder that you choose it reads, and where you let it "
             "it changes files and runs commands that have no network.",
+            images=False,
         ),
     }
 )
@@ -162,7 +165,9 @@ class Choice(NamedTuple):
 
     @property
     def images(self) -> bool:
-        """False only where it is known that it takes none."""
+        """False only where it is known that harness or model takes none."""
+        if self.driver in HARNESSES and not HARNESSES[self.driver].images:
+            return False
         return self.facts is None or self.facts.images is not False
 
     @property

@@ -220,6 +220,7 @@ def test_what_a_harness_touches_is_never_said_to_be_nothing_where_it_is_more() -
     assert "one folder" in codex.sentence()
     assert "one folder" in claude.sentence()
     assert codex.sentence("low", "reads only").endswith("low · reads only")
+    assert (codex.images, claude.images) == (True, False)
     assert (codex.runs, codex.bills) == ("here, its model at the provider", "your key")
 
 
