@@ -76,6 +76,8 @@ HARNESSES: Final[Mapping[str, HarnessWords]] = MappingProxyType(
         ),
     }
 )
+PROGRAMS: Final = frozenset({CODEX, CLAUDE})
+"""Harnesses that are programs on this computer: an open session is a running program."""
 HARNESS_NAMES = {driver: words.name for driver, words in HARNESSES.items()}
 
 

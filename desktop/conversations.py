@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from desktop.agent_stores import AgentStores
 from desktop.agents import AgentRefusedError, Agents, agent_terms, definition
-from desktop.choices import NATIVE, Choice, ChoiceBook
+from desktop.choices import NATIVE, PROGRAMS, Choice, ChoiceBook
 from desktop.pictures import message_of
 from desktop.profile_store import AgentRecord, ConversationRecord, ProfileStore, ProfileTx
 from desktop.terms import Terms
@@ -767,7 +767,7 @@ class Conversations:
     def _rest_soon(self, conversation_id: str, live: _Live) -> None:
         """Put the session of a program away after a while, unless something is asked of it before."""
         live.stay()
-        if live.run is None and live.session.reference().driver_id != NATIVE:
+        if live.run is None and live.session.reference().driver_id in PROGRAMS:
             live.rest = asyncio.get_running_loop().call_later(self._rest_s, self._put_away, conversation_id, live)
 
     def _put_away(self, conversation_id: str, live: _Live) -> None:

@@ -115,7 +115,11 @@ def _held(said: DriverInspection, name: str) -> str:
     for field, word in _HELD.items():
         if (who := said.enforcement.get(field)) is not None:
             by.setdefault(who.removeprefix(f"{said.driver_id}: ").replace(said.driver_id, name), []).append(word)
-    return ". ".join(f"{' and '.join(fields).capitalize()}: {who}" for who, fields in by.items())
+    return ". ".join(f"{_listed(fields).capitalize()}: {who}" for who, fields in by.items())
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else words[0]
 
 
 async def _inspection(host: "Host", choice: Choice) -> DriverInspection:
