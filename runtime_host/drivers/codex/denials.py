@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
-from runtime_host.drivers.codex.history import Record
 from runtime_host.drivers.codex.mapping import sounds_denied
 from runtime_host.events import DriverEvent
 
@@ -22,14 +21,17 @@ _DENIED: Final = "The sandbox refused it; the Codex CLI itself tells nothing of 
 
 
 class Denials:
-    """The calls of one run that nothing was told of."""
+    """The calls of one run that nothing was told of.
 
-    def __init__(self, record: Record) -> None:
-        self._record = record
+    Attributes:
+        is_stopping: the run is being stopped, and so are its commands.
+    """
+
+    def __init__(self) -> None:
+        self.is_stopping = False
         self._calls: dict[str, tuple[str, str]] = {}
         self._scripts = False
         self._scripts_denied = False
-        self._commands = False
 
     def events(self, entries: Iterable[Mapping[str, Any]], seen_items: Set[str]) -> Iterator[DriverEvent]:
         """What entries of the record say that was not told. `seen_items` are ids of what was."""
@@ -53,7 +55,7 @@ class Denials:
             self._scripts_denied = self._scripts_denied or sounds_denied(output)
         elif name in _COMMAND_TOOLS and call_id not in seen_items:
             command = _command_of(arguments)
-            denied = sounds_denied(output)
+            status, detail = self._what_became(output)
             ended = _ENDED.match(output)
             yield DriverEvent("command.started", {"id": call_id, "command": command})
             yield DriverEvent(
@@ -63,13 +65,18 @@ class Denials:
                     "command": command,
                     "output": output[ended.end() :] if ended else output,
                     "exit_code": int(ended[1]) if ended else None,
-                    "status": "denied" if denied else "failed",
-                    "detail": _DENIED if denied else "The Codex CLI did not run it.",
+                    "status": status,
+                    "detail": detail,
                 },
             )
         elif name == _PATCH_TOOL and call_id not in seen_items:
             message = "A change of files was refused: it was not within what this session may write."
             yield DriverEvent("diagnostic", {"code": "CHANGE_DENIED", "level": "warning", "message": message})
+
+    def _what_became(self, output: str) -> tuple[str, str]:
+        if self.is_stopping:
+            return "interrupted", "It was stopped as it began."
+        return ("denied", _DENIED) if sounds_denied(output) else ("failed", "The Codex CLI did not run it.")
 
     def closing_events(self) -> Iterator[DriverEvent]:
         """That refusals within scripts are not reported, when there were scripts."""

@@ -165,11 +165,12 @@ class TurnMapper:
         exit_code = _number(item.get("exitCode"))
         status = _text(item.get("status"))
         output = _text(item.get("aggregatedOutput"))
-        if exit_code is not None and exit_code >= 0 and status != "declined":
+        if exit_code != 0 and status != "declined" and (self.is_stopping or self.status is not None):
+            # It was ended with its turn, whatever number that left.
+            status = "interrupted"
+        elif exit_code is not None and exit_code >= 0 and status != "declined":
             # It ran to its end, whatever it made of that; only what the system itself refused is told as refused.
             status = "denied" if exit_code and _is_refusal(output) else "completed"
-        elif status == "failed" and (self.is_stopping or self.status is not None):
-            status = "interrupted"
         yield DriverEvent(
             "command.completed",
             {

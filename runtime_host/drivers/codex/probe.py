@@ -49,7 +49,7 @@ async def check_walls(
     command = ["/bin/sh", "-c", _SCRIPT, "sh", escape, place, "no" if order.network else "yes", *canaries.paths]
     try:
         await in_own_thread(canaries.__enter__, "put canaries")
-        said = await call("command/exec", {"command": command, "cwd": order.workspace, "timeoutMs": TRIAL_MS})
+        said = await call("command/exec", {"command": command, "cwd": home.places.scratch, "timeoutMs": TRIAL_MS})
     except OSError as error:
         raise _not_held(f"it could not be tried ({type(error).__name__})") from None
     except CallRefusedError:

@@ -62,7 +62,7 @@ class CodexRun:
             workspace=session.workspace,
             spent=session.spending,
         )
-        self._denials = Denials(session.record)
+        self._denials = Denials()
         self._waiting: deque[DriverEvent] = deque()
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -124,7 +124,7 @@ class CodexRun:
         return bool(self._untold)
 
     def stop(self) -> None:
-        self._stopping = self.mapper.is_stopping = True
+        self._stopping = self.mapper.is_stopping = self._denials.is_stopping = True
         self._room.set()
         self._changed.set()
         for call in self._calls:
@@ -186,7 +186,6 @@ class CodexRun:
         session = self._session
         try:
             await session.prepare()
-            self._denials = Denials(session.record)
             self._faults_before = session.relay_faults
             self.mapper.spending = session.spending
             await self._dispatch()

@@ -203,7 +203,9 @@ class CodexSession:
                     name="The Codex CLI",
                     command=launch.command_line(order),
                     env=launch.environment(order, relay.token, path),
-                    cwd=self.workspace,
+                    # Of its own, because the CLI puts things into the folder it is in for as long as a command runs,
+                    # and the workspace may be that of another session, too, until a run takes it.
+                    cwd=home.places.scratch,
                 )
             )
         except ProgramError as error:

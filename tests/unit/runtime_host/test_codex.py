@@ -530,13 +530,13 @@ def test_a_record_is_known_by_its_beginning(tmp_path: Path) -> None:
         record.read()
 
 
-def test_a_command_that_nothing_was_told_of_is_found_and_no_other(tmp_path: Path) -> None:
+def test_a_command_that_nothing_was_told_of_is_found_and_no_other() -> None:
     def call(call_id: str, name: str, output: str) -> list[dict[str, Any]]:
         asked = {"type": "function_call", "call_id": call_id, "name": name, "arguments": '{"cmd": "rm x"}'}
         told = {"type": "function_call_output", "call_id": call_id, "output": output}
         return [{"type": "response_item", "payload": payload} for payload in (asked, told)]
 
-    denials = Denials(Record(str(tmp_path / "none")))
+    denials = Denials()
     entries = [
         *call("1", "exec_command", "rm: x: Read-only file system"),
         *call("2", "exec_command", "told already, permission denied"),
@@ -548,5 +548,8 @@ def test_a_command_that_nothing_was_told_of_is_found_and_no_other(tmp_path: Path
     assert {call_id: data["status"] for call_id, data in ended.items()} == {"1": "denied", "3": "failed"}
     assert ended["1"]["command"] == "rm x"
     assert list(denials.closing_events()) == []
+    denials.is_stopping = True
+    _, stopped = denials.events(call("6", "exec_command", "aborted"), set())
+    assert stopped.data["status"] == "interrupted"
     list(denials.events(call("5", "exec", "permission denied"), set()))
     assert [event.data["level"] for event in denials.closing_events()] == ["warning"]
