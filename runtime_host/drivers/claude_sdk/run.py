@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Patience(NamedTuple):
-    """How long is waited for the CLI.
+    """How long is waited for the CLI. The first and the last together are less than a runtime waits for an end.
 
     Attributes:
         interrupt_s: for the end of a run that is to stop; then the CLI is killed.
@@ -42,9 +42,9 @@ class Patience(NamedTuple):
         record_s: for the CLI to write down what it said.
     """
 
-    interrupt_s: float = 1.0
+    interrupt_s: float = 0.8
     leave_s: float = 1.2
-    record_s: float = 1.0
+    record_s: float = 0.5
 
 
 class RunSeat(Protocol):

@@ -204,9 +204,10 @@ class ClaudeSession:
                 await self._end(running, 0)
             await self.look()
             return
-        if last_uuid:
-            await self._until(lambda at: at.last == last_uuid)
-        await self.look()
+        # Where it is not written down in time, what is kept stays where this run began: what then follows in the
+        # record is known to be this run's.
+        if not last_uuid or await self._until(lambda at: at.last == last_uuid):
+            await self.look()
 
     async def look(self) -> Checkpoint:
         """How far the conversation is recorded now."""
