@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -301,3 +302,39 @@ async def test_a_host_that_is_asked_nothing_holds_no_cli(
         assert (await run.result()).output_text == "Still here."
         assert guard_pids()
     assert not guard_pids()
+
+
+@pytest.mark.soak
+@pytest.mark.needs("codex", "claude")
+async def test_sessions_that_come_and_go_leave_nothing_behind(
+    place: Home, codex: CodexModel, claude: ClaudeModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, DEFAULT_KEY)
+    codex.always(Say("Yes."))
+    claude.always(Say("Yes."))
+
+    def held() -> tuple[int, int, int, list[str], list[str]]:
+        below = [process for process in descendants(os.getpid()) if alive(process)]
+        return len(os.listdir("/proc/self/fd")), threading.active_count(), len(below), left_in(place), homes(place)
+
+    async with Host(place.profile) as host:
+        for driver in (CODEX, CLAUDE):
+            choice = next(host.choices().of(driver))
+            before = None
+            for number in range(20):
+                on = terms("read", f"dir:{folder}", driver)
+                request = f"{driver}-{number}"
+                name, run = await host.conversations.send(
+                    None, "Go.", request_id=request, choice=choice, effort="", terms=on
+                )
+                assert (await run.result()).output_text == "Yes."
+                await until_soon(lambda: not host.conversations.running())
+                await host.conversations.delete(name)
+                # What is loaded at the first use stays.
+                before = before or held()
+                assert held() == before, request
+
+
+def left_in(place: Home) -> list[str]:
+    """What lies among temporary files."""
+    return sorted(str(path) for path in (place.folder / "tmp").iterdir())
