@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-SDKS = {"openai", "anthropic", "mcp", "claude_agent_sdk", "codex_sdk", "xllamacpp"}
+SDKS = {"openai", "anthropic", "mcp", "claude_agent_sdk", "openai_codex", "codex_cli_bin", "xllamacpp"}
 KEY_STORES = {"keyring", "secretstorage", "jeepney"}
 QT = {"PySide6", "shiboken6"}
 
@@ -124,8 +124,10 @@ def test_importing_the_runtime_loads_no_provider() -> None:
 
 def test_a_host_has_no_qt_and_no_provider_until_one_is_used() -> None:
     pytest.importorskip("desktop.app", reason="no composition root")
-    loaded = tops(modules_after("import desktop.app, desktop.cli"))
-    assert not loaded & (QT | SDKS)
+    loaded = modules_after("import desktop.app, desktop.cli")
+    assert not tops(loaded) & (QT | SDKS)
+    late = ("runtime_host.drivers.codex", "runtime_host.drivers.claude_sdk", "runtime_host.connectors.relay")
+    assert not [name for name in loaded if name.startswith(late)], "loaded when the harness is first used"
 
 
 def test_the_launcher_is_light() -> None:
