@@ -13,6 +13,14 @@ T.Button {
     property bool busy: false
     property color tint: primary ? theme.onAccent : theme.text
 
+    // In a list whose rows are made in any order it is the list that knows what comes next.
+    function step(by) {
+        let above = parent;
+        while (above && above.stepFrom === undefined)
+            above = above.parent;
+        return above ? above.stepFrom(control, by) : false;
+    }
+
     implicitWidth: contentItem.implicitWidth + leftPadding + rightPadding
     implicitHeight: Math.max(small ? theme.s24 : theme.control, contentItem.implicitHeight + topPadding + bottomPadding)
     leftPadding: small ? theme.s8 : theme.s12
@@ -25,6 +33,8 @@ T.Button {
     Accessible.role: Accessible.Button
     Accessible.name: text
     Keys.onReturnPressed: click()
+    Keys.onTabPressed: (event) => event.accepted = step(1)
+    Keys.onBacktabPressed: (event) => event.accepted = step(-1)
     Keys.onEnterPressed: click()
 
     contentItem: Row {

@@ -5,6 +5,7 @@ Item {
     id: root
 
     property real most: 0
+    readonly property Item first: folder.visible ? folder : edit
     readonly property bool composing: edit.preeditText.length > 0 || edit.inputMethodComposing
 
     function take() {

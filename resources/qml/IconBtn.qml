@@ -12,6 +12,14 @@ T.Button {
     property real side: theme.control
     property bool primary: false
 
+    // In a list whose rows are made in any order it is the list that knows what comes next.
+    function step(by) {
+        let above = parent;
+        while (above && above.stepFrom === undefined)
+            above = above.parent;
+        return above ? above.stepFrom(control, by) : false;
+    }
+
     implicitWidth: side
     implicitHeight: side
     opacity: enabled || primary ? 1 : theme.off
@@ -20,6 +28,8 @@ T.Button {
     Accessible.role: Accessible.Button
     Accessible.name: says
     Keys.onReturnPressed: click()
+    Keys.onTabPressed: (event) => event.accepted = step(1)
+    Keys.onBacktabPressed: (event) => event.accepted = step(-1)
     Keys.onEnterPressed: click()
 
     contentItem: Item {

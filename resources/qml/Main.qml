@@ -142,6 +142,7 @@ Item {
                     anchors.bottomMargin: theme.s8
                     width: parent.width
                     visible: !now.empty
+                    following: composer.first
                 }
                 EmptyState {
                     anchors.top: parent.top

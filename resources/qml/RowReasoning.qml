@@ -16,6 +16,8 @@ RowFrame {
         Accessible.role: Accessible.Button
         Accessible.name: frame.row.word + (frame.row.expanded ? ", shown" : ", hidden")
         Keys.onReturnPressed: click()
+        Keys.onTabPressed: (event) => event.accepted = frame.ListView.view.stepFrom(line, 1)
+        Keys.onBacktabPressed: (event) => event.accepted = frame.ListView.view.stepFrom(line, -1)
         onClicked: frame.turn()
 
         contentItem: Row {

@@ -77,8 +77,99 @@ Item {
         look.schedule();
     }
 
+    // What keys can reach in a row, in reading order.
+    function stops(row) {
+        const found = [];
+        const look = (item) => {
+            for (const kid of item.children) {
+                if (!kid.visible || !kid.enabled)
+                    continue;
+                if (kid.activeFocusOnTab)
+                    found.push(kid);
+                look(kid);
+            }
+        };
+        const item = list.itemAtIndex(row);
+        if (item)
+            look(item);
+        return found;
+    }
+    function rowOf(item) {
+        while (item && item.parent !== list.contentItem)
+            item = item.parent;
+        return item && item.index !== undefined && list.itemAtIndex(item.index) === item ? item.index : -1;
+    }
+    function inside(item) {
+        while (item && item !== list)
+            item = item.parent;
+        return item === list;
+    }
+    // The next stop after an item, or before it. The list makes its rows in the order in which they came into sight,
+    // and keeps some that are out of use: the order of the keys would be theirs.
+    function beside(item, by) {
+        let row = rowOf(item);
+        const here = row < 0 ? [] : stops(row);
+        const at = here.indexOf(item) + by;
+        if (here.indexOf(item) >= 0 && at >= 0 && at < here.length)
+            return here[at];
+        const end = row + by * theme.rowsAhead;
+        for (row = row < 0 ? -1 : row + by; row >= 0 && row < list.count && row !== end; row += by) {
+            if (!list.itemAtIndex(row)) {
+                list.positionViewAtIndex(row, by > 0 ? ListView.Beginning : ListView.End);
+                list.forceLayout();
+                moved();
+            }
+            const there = stops(row);
+            if (there.length > 0)
+                return by > 0 ? there[0] : there[there.length - 1];
+        }
+        return null;
+    }
+    function firstStop() {
+        let row = list.indexAt(list.width / 2, Math.max(list.originY, list.contentY) + theme.s32);
+        for (row = Math.max(0, row); row < list.count && list.itemAtIndex(row); ++row) {
+            const there = stops(row);
+            if (there.length > 0)
+                return there[0];
+        }
+        return null;
+    }
+    function lastStop() {
+        let row = list.indexAt(list.width / 2, list.contentY + list.height - 1);
+        for (row = row < 0 ? list.count - 1 : row; row >= 0 && list.itemAtIndex(row); --row) {
+            const there = stops(row);
+            if (there.length > 0)
+                return there[there.length - 1];
+        }
+        return null;
+    }
+    function lead(from, to) {
+        steering = true;
+        if (from)
+            from.focus = false;
+        inner = to !== list && inside(to) ? to : null;
+        to.forceActiveFocus(Qt.TabFocusReason);
+        steering = false;
+        if (inner)
+            reveal(inner);
+    }
+    // Keys that come from below land on whatever row was made last: lead them to the last one in sight.
+    function focused(item) {
+        const before = inner;
+        inner = item && item !== list && inside(item) ? item : null;
+        if (before && before !== inner)
+            before.focus = false;
+        const wanted = inner && !before && inner.visualFocus === true ? lastStop() : null;
+        if (wanted && wanted !== inner)
+            lead(inner, wanted);
+        else if (inner && inner.visualFocus === true)
+            reveal(inner);
+    }
+
+    property Item following: null
     property var anchor: null
     property Item inner: null
+    property bool steering: false
 
     ListView {
         id: list
@@ -87,6 +178,21 @@ Item {
         readonly property real columnWidth: Math.max(0, Math.min(theme.measure, width - 2 * (root.width < theme.breakDrawer ? theme.s16 : theme.s32)))
         readonly property real columnLeft: (width - columnWidth) / 2
 
+        // A stop of a row asks where the keys lead from it.
+        function stepFrom(item, by) {
+            const wanted = root.beside(item, by) || (by > 0 ? root.following : list);
+            if (!wanted)
+                return false;
+            root.lead(item, wanted);
+            return true;
+        }
+
+        Keys.onTabPressed: (event) => {
+            const wanted = root.firstStop() || root.following;
+            if (wanted)
+                root.lead(null, wanted);
+            event.accepted = wanted !== null;
+        }
         // What is unfolded grows downwards, and its head stays in sight: the view does not follow the end then.
         function turn(row) {
             const place = remuda.placeOf(row);
@@ -187,19 +293,9 @@ Item {
     Connections {
         target: root.visible ? list.Window.window : null
         function onActiveFocusItemChanged() {
-            const item = list.Window.activeFocusItem;
-            let above = item;
-            while (above && above !== list)
-                above = above.parent;
-            if (!above) {
-                if (root.inner)
-                    root.inner.focus = false;
-                root.inner = null;
-            } else if (item !== list) {
-                root.inner = item;
-                if (item.visualFocus === true)
-                    root.reveal(item);
-            }
+            if (root.steering)
+                return;
+            root.focused(list.Window.activeFocusItem);
         }
     }
     FocusRing {

@@ -106,7 +106,48 @@ def test_what_is_unfolded_at_the_end_keeps_its_head_in_sight(bench: Bench) -> No
     assert at_end(view)
 
 
+def test_keys_go_through_the_cards_in_reading_order_wherever_the_view_has_been(bench: Bench) -> None:
+    for n in range(30):
+        card(bench, "command", f"{n}\n" * 4, card=command_card(f"step {n}", 0))
+    bench.select(folder_use="fixed", folder=FOLDER, access="Read only")
+    view = list_view(bench)
+    for part in (0.0, 0.5, 1.0):  # rows are made in the order in which they come into sight
+        view.setProperty("contentY", view.property("originY") + part * view.property("contentHeight") * 0.7)
+        bench.settle()
+    bench.key(Qt.Key.Key_J, "j", Qt.KeyboardModifier.ControlModifier)
+    bench.settle()
+    bench.item("composer").forceActiveFocus()
+    back = []
+    for _ in range(14):
+        bench.key(Qt.Key.Key_Backtab, "", Qt.KeyboardModifier.ShiftModifier)
+        bench.settle()
+        back.append(place(bench))
+    assert back == [None, *range(29, 16, -1)]
+    forth = []
+    for _ in range(13):
+        bench.key(TAB, "\t")
+        bench.settle()
+        forth.append(place(bench))
+    assert forth == [*range(18, 30), None]
+
+
+def place(bench: Bench) -> int | None:
+    """The card that has the focus, which is in sight."""
+    item: QQuickItem | None = focus(bench)
+    top = focus(bench).mapToScene(focus(bench).boundingRect().topLeft()).y()
+    assert 0 < top < bench.window.height()
+    while item is not None:
+        row = item.property("row")
+        if isinstance(row, dict) and "command" in row:
+            return int(row["command"].split()[1])
+        item = item.parentItem()
+    return None
+
+
 def test_the_arguments_and_the_result_of_a_tool_are_a_key_away(work: Bench) -> None:
+    work.item("transcript").forceActiveFocus()
+    work.key(Qt.Key.Key_Home)
+    work.settle()
     tab_until(work, "Show of Tool look_up")
     work.key(ENTER, "\r")
     work.settle()
