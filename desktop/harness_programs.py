@@ -18,7 +18,7 @@ from desktop.isolation import wall_trial, walls
 from desktop.isolation.walls import WallOrder
 from desktop.paths import ProfilePaths
 from desktop.roles import self_command
-from runtime_host.programs import PASSED_ON, Program, ProgramEnd, ProgramError, ProgramOrder, Wall
+from runtime_host.programs import PASSED_ON, Program, ProgramEnd, ProgramError, ProgramOrder, Wall, search_path
 
 LINE_BYTES = 16 << 20
 """Longest line that a harness may write: a whole message with pictures and a file's content in it."""
@@ -122,7 +122,8 @@ class HarnessPrograms:
 def passed_on(host: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a program has of the host's environment."""
     source = os.environ if host is None else host
-    return {name: value for name, value in source.items() if name in PASSED_ON or name.startswith("LC_")}
+    passed = {name: value for name, value in source.items() if name in PASSED_ON or name.startswith("LC_")}
+    return {**passed, "PATH": search_path(passed.get("PATH", ""))}
 
 
 class _GuardedProgram:

@@ -11,7 +11,7 @@ import os
 import signal
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 
-from runtime_host.programs import PASSED_ON, Program, ProgramEnd, ProgramError, ProgramOrder, Wall
+from runtime_host.programs import PASSED_ON, Program, ProgramEnd, ProgramError, ProgramOrder, Wall, search_path
 
 LINE_BYTES = 16 << 20
 """Longest line that a program may write and a driver read at once."""
@@ -31,6 +31,7 @@ class PlainPrograms:
         if not order.command or not os.path.isabs(order.command[0]) or not os.path.isabs(order.cwd):
             raise ProgramError(f"{order.name} could not be started: its full path and folder are needed.")
         passed_on = {k: v for k, v in os.environ.items() if k in PASSED_ON or k.startswith("LC_")}
+        passed_on["PATH"] = search_path(passed_on.get("PATH", ""))
         loop = asyncio.get_running_loop()
         try:
             transport, protocol = await loop.subprocess_exec(

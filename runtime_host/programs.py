@@ -6,12 +6,45 @@ is named here; nothing secret is ordered in a command line; after `stop` it is s
 """
 
 import asyncio
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 PASSED_ON = frozenset({"PATH", "LANG", "TZ"})
 """Variables of the host that a program has unless the order says otherwise; and those beginning with ``LC_``."""
+
+
+_SYSTEM_PATH: Final = os.pathsep.join(("/usr/local/bin", "/usr/bin", "/bin"))
+
+
+def search_path(path: str, *, apart_from: Iterable[str] = ()) -> str:
+    """Where a program looks for others, without places in which somebody else may have put them.
+
+    What is asked for by its name alone (`env`, `git`, `bwrap`) is started with all that the program itself may do. So
+    a place that is named from wherever the program happens to be is none, nor one inside a folder it works in.
+
+    Args:
+        path: as in ``PATH``.
+        apart_from: folders that commands of a model, or the makers of what lies there, may have written into.
+    """
+    apart = [os.path.realpath(folder) for folder in apart_from]
+    kept = [place for place in path.split(os.pathsep) if os.path.isabs(place) and not _leads_into(place, apart)]
+    return os.pathsep.join(kept) or _SYSTEM_PATH
+
+
+def _leads_into(place: str, folders: list[str]) -> bool:
+    """Whether a place lies in one of the folders, by its name, a link on the way, or where it really is."""
+    names = [place]
+    while (above := os.path.dirname(names[-1])) != names[-1]:
+        names.append(above)
+    # Of each folder on the way the real place counts: a link could be led elsewhere from inside.
+    reals = {os.path.normpath(place), os.path.realpath(place), *(_own_place(name) for name in names)}
+    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for real in reals for folder in folders)
+
+
+def _own_place(name: str) -> str:
+    return os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
 
 
 @dataclass(frozen=True)
@@ -145,4 +178,5 @@ __all__ = [
     "ProgramOrder",
     "Programs",
     "Wall",
+    "search_path",
 ]

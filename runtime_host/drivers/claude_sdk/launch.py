@@ -113,14 +113,25 @@ def command(
     )
 
 
-def environment(home: Home, profile: Profile, *, base_url: str, token: str, retries: int = RETRIES) -> dict[str, str]:
-    """What the CLI has of variables besides those that every program has."""
+def not_searched(home: Home, profile: Profile) -> tuple[str, ...]:
+    """Folders in which commands may have left something under the name of a program.
+
+    What the CLI starts on its own account (to learn of its surroundings) has its token and its wall, not a command's.
+    """
+    return (home.folder("tmp"), *((profile.root,) if profile.root else ()))
+
+
+def environment(
+    home: Home, profile: Profile, *, base_url: str, token: str, path: str, retries: int = RETRIES
+) -> dict[str, str]:
+    """What the CLI has of variables besides those that every program has. `path`: where it looks for programs."""
     env = {
         **_SWITCHES,
         "HOME": home.folder("home"),
         "CLAUDE_CONFIG_DIR": home.folder("config"),
         # Each command leaves a word here where it ended, so this folder is theirs as well as the CLI's.
         "TMPDIR": home.folder("tmp"),
+        "PATH": path,
         "ANTHROPIC_BASE_URL": base_url,
         "ANTHROPIC_API_KEY": token,
         "CLAUDE_CODE_MAX_RETRIES": str(retries),

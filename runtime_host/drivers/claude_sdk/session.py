@@ -8,6 +8,7 @@ process nor listener nor lock is left.
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -39,7 +40,7 @@ from runtime_host.errors import (
 )
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.reasoning import ReasoningMap
-from runtime_host.programs import ProgramOrder, Programs
+from runtime_host.programs import ProgramOrder, Programs, search_path
 
 STATE_VERSION: Final = 1
 _LOOK_AGAIN_S: Final = 0.02
@@ -277,7 +278,12 @@ class ClaudeSession:
             name="The Claude CLI",
             command=launching.command(self._cli_path, home, launch, self.profile, tuple(self._names), goes_on=goes_on),
             env=launching.environment(
-                home, self.profile, base_url=relay.base_url, token=relay.token, retries=self._host.retries
+                home,
+                self.profile,
+                base_url=relay.base_url,
+                token=relay.token,
+                path=search_path(os.environ.get("PATH", ""), apart_from=launching.not_searched(home, self.profile)),
+                retries=self._host.retries,
             ),
             cwd=self.profile.root or home.folder("cwd"),
             wall=launching.wall_of(home, self.profile, self._cli_path),

@@ -60,7 +60,7 @@ def test_nothing_secret_and_nothing_said_is_in_a_command_line(home: Home) -> Non
         home.put(name, content)
     words = " ".join(launch.command("/claude", home, Launch("m"), WORK, (), goes_on=False))
     assert "merger" not in words
-    env = launch.environment(home, WORK, base_url="http://127.0.0.1:9", token="token-1")
+    env = launch.environment(home, WORK, base_url="http://127.0.0.1:9", token="token-1", path="/usr/bin")
     assert "token-1" not in words
     assert env["ANTHROPIC_API_KEY"] == "token-1"
     assert os.stat(home.folder(launch.SYSTEM)).st_mode & 0o777 == 0o600
