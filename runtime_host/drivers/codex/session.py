@@ -37,7 +37,7 @@ from runtime_host.errors import (
     AgentSessionRecoveryError,
 )
 from runtime_host.loop.own_thread import in_own_thread
-from runtime_host.programs import ProgramEnd, ProgramError, ProgramOrder
+from runtime_host.programs import ProgramEnd, ProgramError, ProgramOrder, search_path
 
 if TYPE_CHECKING:
     from runtime_host.drivers.codex.driver import CodexDriver
@@ -196,7 +196,9 @@ class CodexSession:
             project=self._settings.allow_project_config,
             retries=self._driver.retries,
         )
-        path = os.pathsep.join((*self._cli.path_entries, os.environ.get("PATH", os.defpath)))
+        # What the CLI starts by name, its sandbox among it, stands in no sandbox.
+        found = search_path(os.environ.get("PATH", ""), apart_from=(self.workspace, home.path))
+        path = os.pathsep.join((*self._cli.path_entries, found))
         try:
             program = await self._driver.programs.start(
                 ProgramOrder(
