@@ -9,12 +9,12 @@ thousands of models cost a search, not a list.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from runtime_host.connectors.base import BUILTIN_CONNECTOR, Connector
 from runtime_host.connectors.base_url import is_loopback
-from runtime_host.definitions import ExecutionBinding, ReasoningConfig
+from runtime_host.definitions import Effort, ExecutionBinding, ReasoningConfig
 from runtime_host.models.facts import SAYINGS, Declared, ModelFacts, facts_for
 
 MOST_WORDS = 8
@@ -190,7 +190,8 @@ class Choice(NamedTuple):
 
     def execution(self, effort: str = "") -> ExecutionBinding:
         """The binding a session is opened with."""
-        reasoning = ReasoningConfig.model_validate({"effort": effort}) if effort else None
+        # Made by its name, so that a word that is none is refused in words.
+        reasoning = ReasoningConfig(effort=cast(Effort, effort)) if effort else None
         return ExecutionBinding(driver=self.driver, connector=self.connector, model=self.model, reasoning=reasoning)
 
     def record(self, effort: str = "") -> dict[str, Any]:

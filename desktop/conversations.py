@@ -628,7 +628,8 @@ class Conversations:
             record = tx.conversation(conversation_id)
             if record is not None:
                 title = record.title if record.title != UNTITLED else title_of(text)
-                tx.put_conversation(_with(record, title=title, updated_ms=now, choice=choice.record(effort), **phase))
+                # What is named for one message holds for that one; what the others go to is chosen by `rebind`.
+                tx.put_conversation(_with(record, title=title, updated_ms=now, **phase))
             if draft is not None:
                 tx.put_draft(draft, "")
 

@@ -360,7 +360,9 @@ class Operations:
                 if kept is None:
                     raise AgentRuntimeError(missing(row.record.choice if row else None), code="CHOICE_GONE")
                 return kept, effort or kept_effort
-            connector = connector or (kept.connector if kept else None)
+            # It goes on in the harness and with the connector it has, whatever else can reach the model.
+            begun = (row.record.choice if row else None) or {}
+            harness, connector = harness or begun.get("driver"), connector or begun.get("connector")
         if harness in self._host.harnesses.kinds:
             # It may have been installed a moment ago; asked for by its name it is looked for.
             await self._host.harnesses.prepare(str(harness))
