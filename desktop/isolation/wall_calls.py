@@ -1,8 +1,9 @@
 """What a program behind a wall may ask of the kernel: what Landlock does not hold.
 
 Owns the filter of system calls of a wall. Must not know files. Invariants: no socket of another program is reached, no
-filter is got around by a newer call, another processor mode or a struct that cannot be looked at; what people's
-commands need of a kernel stays: processes, files, pipes, terminals, threads.
+filter is got around by a newer call, another processor mode or a struct that cannot be looked at; what an older
+Landlock leaves open of files is closed here; what people's commands need of a kernel stays: processes, files, pipes,
+terminals, threads.
 
 Standard library and `ui.lockdown` only.
 """
@@ -31,6 +32,8 @@ SHARED_BY_NAME = (
 
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NEWEST_KNOWN = 462
+_TRUNCATE_SINCE, _SIGNALS_SINCE = 3, 6
+"""Versions of Landlock that hold back cutting files short, and signals."""
 _FCHMODAT2 = (452, 452)
 # TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS: type into a terminal, or take what others write to it.
 _REFUSED_IOCTLS = (0x5412, 0x541C, 0x5423, 0x541D)
@@ -38,18 +41,20 @@ _PRIO_OF_OWN = (0, 1)  # PRIO_PROCESS, PRIO_PGRP; not PRIO_USER
 _IOPRIO_OF_OWN = (1, 2)  # the same, as this call counts
 _SET_USER_ID = 0o4000
 _MAKES_A_FILE = os.O_CREAT | 0x40_0000  # O_CREAT, O_TMPFILE
+_EVERYBODY = 0xFFFF_FFFF
 
 
 class WallCalls(CallFilter):
     """The program of the filter."""
 
-    def __init__(self, machine: str, *, network: Literal["none", "all"], shared_by_name: bool) -> None:
+    def __init__(self, machine: str, *, network: Literal["none", "all"], shared_by_name: bool, landlock: int) -> None:
         """Build it.
 
         Args:
             machine: processor as `uname` names it.
             network: as in the order of the wall.
             shared_by_name: leave memory, queues and semaphores that are no files: they are the wall's own.
+            landlock: the version of Landlock that holds files; what an older one does not know is refused here.
 
         Raises:
             LookupError: no numbers are known for this processor.
@@ -74,17 +79,32 @@ class WallCalls(CallFilter):
         else:
             # Local sockets lead to other programs of the user, whatever these do for whoever asks.
             self._pass("socket", self._need_one(0, (_AF_INET, _AF_INET6, _AF_NETLINK)))
-        self._make_no_set_user_id()
+        if landlock < _TRUNCATE_SINCE:
+            # By name, and below by a flag without the right to write: both reach every file of the user. A file that
+            # may be written is cut short through what is opened.
+            self._refuse_call(call_numbers("truncate"))
+        if landlock < _SIGNALS_SINCE:
+            self._pass("kill", self._refuse_values(0, (_EVERYBODY,)))
+        self._open_no_file_in_passing(landlock)
         self.allow_the_rest()
 
     def _pass(self, name: str, block: list[Instruction]) -> None:
         self._on_call(call_numbers(name), self.passing(block))
 
-    def _make_no_set_user_id(self) -> None:
+    def _open_no_file_in_passing(self, landlock: int) -> None:
+        """Neither with a mode that gives its owner away, nor in a way that Landlock does not look at."""
         modes = (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("mknod", 1), ("mknodat", 2), ("creat", 1))
         for name, argument in modes:
             self._pass(name, self._refuse_bits(argument, _SET_USER_ID))
         self._on_call(_FCHMODAT2, self.passing(self._refuse_bits(2, _SET_USER_ID)))
         for name, flags in (("open", 1), ("openat", 2)):
+            block: list[Instruction] = []
+            if landlock < _TRUNCATE_SINCE:
+                for_writing = self._need_one(flags, (os.O_WRONLY, os.O_RDWR), mask=os.O_ACCMODE)
+                block += self.if_bits(flags, os.O_TRUNC, for_writing)
+            # The fourth way, neither to read nor to write but to ask something of a device: no version minds it, and
+            # those before 5 not what is asked.
+            block += self._need_one(flags, (os.O_RDONLY, os.O_WRONLY, os.O_RDWR), mask=os.O_ACCMODE)
             # The mode counts for new files alone; else it is whatever was in the register.
-            self._pass(name, self.if_bits(flags, _MAKES_A_FILE, self._refuse_bits(flags + 1, _SET_USER_ID)))
+            block += self.if_bits(flags, _MAKES_A_FILE, self._refuse_bits(flags + 1, _SET_USER_ID))
+            self._pass(name, block)

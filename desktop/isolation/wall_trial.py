@@ -17,9 +17,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from desktop.isolation import mounts
-from desktop.isolation.walls import WallOrder
+from desktop.isolation.walls import MOVES_SINCE, SIGNALS_HELD_SINCE, WallOrder
 from desktop.roles import self_command
-from ui import probes
+from ui import lockdown, probes
 
 if TYPE_CHECKING:
     from ui.wire.dto import RunProbes
@@ -29,6 +29,10 @@ Seen = dict[str, tuple[str, str]]
 
 WRITE_WORKSPACE = "write the workspace"
 CHANGE_MODE = "change the mode of a file of the host"
+CUT_SHORT = "cut a file of the host short"
+CUT_SHORT_READING = "cut a file of the host short while reading it"
+CUT_SHORT_IN_PASSING = "cut a file of the host short while asking something of it"
+SIGNAL = "signal the host"
 
 ON_THE_NETWORK = frozenset({"tcp to this machine", "udp to this machine", "netlink socket"})
 """What a program with a network of its own may do."""
@@ -37,12 +41,12 @@ MUST_FAIL = ON_THE_NETWORK | {
     "read a secret file", "list the home folder", "write a file of the host", "write own code", "write /tmp",
     "vsock socket", "socket file", "abstract socket", "read a kernel key", "add a kernel key",
     "read host environment", "read host memory", "read host memory by process_vm_readv",
-    "trace the host", "take a host descriptor", "signal the host", "use an inherited descriptor", "io_uring", "bpf",
-    "new user namespace",
+    "trace the host", "take a host descriptor", SIGNAL, "use an inherited descriptor", "io_uring", "bpf",
+    "new user namespace", CUT_SHORT, CUT_SHORT_READING, CUT_SHORT_IN_PASSING,
 }  # fmt: skip
 MUST_WORK_WITHOUT = (
     "read a secret file", "write a file of the host", "tcp to this machine", "socket file", "read host environment",
-    "signal the host",
+    SIGNAL, CUT_SHORT, CUT_SHORT_READING,
 )  # fmt: skip
 
 _PROBE_S = 60.0
@@ -57,6 +61,8 @@ class Trial(NamedTuple):
     touched: frozenset[str]
     """Attempts from behind a wall that a decoy noticed."""
     own_mounts: bool
+    landlock: int
+    """Its version here: what an older one leaves open is no fault but said."""
 
     def packed(self) -> str:
         return json.dumps({**self._asdict(), "touched": sorted(self.touched)})
@@ -70,7 +76,8 @@ class Trial(NamedTuple):
                 {name: (str(row[0]), str(row[1])) for name, row in told[key].items()}
                 for key in ("without", "outer", "inner")
             )
-            return cls(without, outer, inner, frozenset(told["touched"]), bool(told["own_mounts"]))
+            touched, own_mounts, landlock = frozenset(told["touched"]), bool(told["own_mounts"]), int(told["landlock"])
+            return cls(without, outer, inner, touched, own_mounts, landlock)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as fault:
             raise ValueError("this is no report of a trial") from fault
 
@@ -80,9 +87,10 @@ def fault(trial: Trial) -> str:
     proofless = [name for name in MUST_WORK_WITHOUT if _verdict(trial.without, name) != "open"]
     if proofless:
         return f"The walls could not be tried: without one, these attempts failed too: {', '.join(proofless)}."
+    least = MUST_FAIL if trial.landlock >= SIGNALS_HELD_SINCE else MUST_FAIL - {SIGNAL}
     for seen, where, must_fail in (
-        (trial.outer, "behind a wall with a network", MUST_FAIL - ON_THE_NETWORK),
-        (trial.inner, "behind a wall inside a wall", MUST_FAIL),
+        (trial.outer, "behind a wall with a network", least - ON_THE_NETWORK),
+        (trial.inner, "behind a wall inside a wall", least),
     ):
         loose = sorted(name for name in must_fail if _verdict(seen, name) == "open")
         if loose:
@@ -102,6 +110,15 @@ def fault(trial: Trial) -> str:
 def weaker(trial: Trial) -> tuple[str, ...]:
     """What the walls do not hold back here though they hold elsewhere, sentences."""
     found = []
+    if "open" in (_verdict(trial.outer, SIGNAL), _verdict(trial.inner, SIGNAL)):
+        found.append(
+            "Commands can send signals to this user's other programs and so end or halt them, Remuda and a locked "
+            "screen among them; one that leaves an image of its memory behind when it crashes can be made to. "
+            f"It takes Linux 6.12 (Landlock {SIGNALS_HELD_SINCE}) to hold them back, and here is Landlock "
+            f"{trial.landlock}."
+        )
+    if trial.landlock < MOVES_SINCE:
+        found.append("Commands can copy files from one folder to another, but not move or link them: Linux 5.19 does.")
     if "open" in (_verdict(trial.outer, CHANGE_MODE), _verdict(trial.inner, CHANGE_MODE)):
         found.append(
             "Commands can change the mode, owner and times of this user's files outside their folder, "
@@ -129,8 +146,16 @@ def probe(argv: list[str]) -> int:
     seen: Seen = {name: (verdict, detail) for name, verdict, detail in probes.run(targets)}
     seen[WRITE_WORKSPACE] = _attempt(lambda: Path(argv[0], f"probe-{os.getpid()}").touch())
     seen[CHANGE_MODE] = _attempt(lambda: os.chmod(targets.secret_file, 0o600))
+    # After everything that wants to read what is in it.
+    seen[CUT_SHORT] = _attempt(lambda: os.truncate(targets.secret_file, os.stat(targets.secret_file).st_size))
+    seen[CUT_SHORT_IN_PASSING] = _attempt(lambda: _opened(targets.secret_file, os.O_ACCMODE | os.O_TRUNC))
+    seen[CUT_SHORT_READING] = _attempt(lambda: _opened(targets.secret_file, os.O_RDONLY | os.O_TRUNC))
     print(json.dumps({"seen": seen, "own_mounts": mounts.stands()}))
     return 0
+
+
+def _opened(path: str, flags: int) -> None:
+    os.close(os.open(path, flags | os.O_CLOEXEC))
 
 
 def _attempt(action: Callable[[], None]) -> tuple[str, str]:
@@ -173,10 +198,11 @@ def held(hidden: Sequence[str]) -> Trial:
         # Both at once: they mostly wait. The decoys are looked at before anything is tried without a wall.
         walled = [_started([*command, *self_command("wall-probe"), workspace]) for command in (outer, [*outer, *inner])]
         answers = list(_answers(walled, order))
-        touched = standing.touched
+        touched = standing.touched | ({CUT_SHORT} if os.stat(standing.secret_file).st_size == 0 else set())
         without = next(_answers([_started([*self_command("wall-probe"), workspace])], order))
     own_mounts = all(answer["own_mounts"] for answer in answers)
-    return Trial(without["seen"], answers[0]["seen"], answers[1]["seen"], touched, own_mounts)
+    seen = (without["seen"], answers[0]["seen"], answers[1]["seen"])
+    return Trial(*seen, touched, own_mounts, lockdown.landlock_abi())
 
 
 def _behind(order: WallOrder) -> list[str]:

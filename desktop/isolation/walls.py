@@ -1,9 +1,18 @@
 """The wall that a harness's program and each of its commands stand behind.
 
-Owns the role `wall` (raise it, then become the command) and the raising itself: Landlock for files, TCP and signals,
+Owns the role `wall` (raise it, then become the command) and the raising itself: Landlock for files and other programs,
 seccomp for sockets and the kernel's wide doors, own mounts besides where they can be had (`desktop.isolation.mounts`).
 Must not know what stands behind it. Invariants: a wall is whole or the command is not executed; what was
 not named cannot be read, written or connected to; a wall inside a wall only takes away.
+
+What has to hold: nothing outside is read or written, no socket opened, no other program's memory or environment seen,
+and there is no way out. Each version of Landlock holds files and, with `ptrace`, all that `/proc` tells of others. The
+rest does not depend on its version: no socket but those of a network that was ordered is opened, by the filter of
+calls, which makes TCP (version 4) and abstract sockets (6) its affair; what an older Landlock does not look at, cutting
+files short (3) and opening devices only to ask something of them (5), the filter refuses. So version 1, of Linux
+5.13, is enough, with own mounts or without, and the same attempts decide it (`desktop.isolation.wall_trial`). What
+remains open is told by the trial: before version 6 signals reach this user's other programs. They end or halt them,
+which is a nuisance and no way out; a host that was ended finds what it did as unknown when it comes back.
 
 What no wall holds back: that files are there, how large and how old they are can be seen and watched; which processes
 run, with which arguments and how many open files. Where own mounts cannot be had, mode, owner and times of the same
@@ -26,8 +35,10 @@ if TYPE_CHECKING:
 NOT_RAISED = 125
 """Exit status when the wall could not be raised; nothing was executed then."""
 
-LANDLOCK_NEEDED = 6
-"""With it, of Linux 6.12, TCP, devices, signals and abstract sockets are held as well as files."""
+SIGNALS_HELD_SINCE = 6
+"""The version of Landlock, of Linux 6.12, that keeps signals from programs outside."""
+MOVES_SINCE = 2
+"""The version of Landlock, of Linux 5.19, that lets a file be moved from one folder to another."""
 
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/snap",
@@ -95,17 +106,8 @@ def missing() -> str:
 
     if not lockdown.filters_calls():
         return f"no filter of system calls is known for this processor ({os.uname().machine})"
-    version = lockdown.landlock_abi()
-    if version == 0:
-        return "this kernel has no Landlock, or it is switched off"
-    if version < LANDLOCK_NEEDED:
-        loose = {3: "TCP", 4: "opening devices"}
-        first = [word for since, word in loose.items() if version <= since]
-        words = ", ".join([*first, "signals to other programs and abstract sockets"])
-        return (
-            f"this kernel's Landlock is version {version} and does not hold back {words}; "
-            f"version {LANDLOCK_NEEDED}, of Linux 6.12, is needed"
-        )
+    if lockdown.landlock_abi() == 0:
+        return "this kernel has no Landlock (Linux 5.13), or it is switched off"
     return ""
 
 
@@ -373,9 +375,10 @@ def _allow_real(rules: "LandlockRules", path: str, rights: int) -> None:
 
 def _hold_calls(network: Literal["none", "all"], *, own_mounts: bool) -> None:
     from desktop.isolation.wall_calls import WallCalls
+    from ui.lockdown import landlock_abi
 
-    refused_thread = WallCalls(os.uname().machine, network=network, shared_by_name=own_mounts).enforce()
-    if refused_thread:
+    calls = WallCalls(os.uname().machine, network=network, shared_by_name=own_mounts, landlock=landlock_abi())
+    if refused_thread := calls.enforce():
         raise WallError(f"thread {refused_thread} could not be bound by the filter of system calls")
 
 

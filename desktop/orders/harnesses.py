@@ -101,10 +101,13 @@ def _walls(report: WallReport) -> dict[str, Any]:
     )
     return {
         "holds": not report.fault,
-        "sentence": report.fault or WALLS_HOLD,
+        "sentence": report.fault or (WALLS_HOLD if all(each["verdict"] != "open" for each in attempts) else NOT_LEFT),
         "weaker": list(report.weaker),
         "attempts": attempts,
     }
 
 
 WALLS_HOLD = "What a harness runs cannot leave its folder: every attempt from behind a wall was denied."
+NOT_LEFT = (
+    "What a harness runs cannot leave its folder: every attempt to was denied. What this system cannot hold back:"
+)

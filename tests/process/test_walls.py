@@ -22,9 +22,11 @@ from desktop.guard import MARK, guard_pids
 from desktop.harness_programs import HarnessPrograms, ProfileHomes
 from desktop.isolation import wall_trial, walls
 from desktop.isolation.wall_trial import Trial
+from desktop.isolation.walls import WallOrder
 from desktop.paths import ProfilePaths
 from desktop.roles import self_command
 from runtime_host.programs import Program, ProgramError, ProgramOrder, Wall
+from tests.process.old_kernel import on_old_kernel
 from tests.process.ordinary_user import Program as UserProgram
 from tests.process.ordinary_user import ordinary_program
 
@@ -39,6 +41,8 @@ WITHOUT_NAMESPACES = ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--disa
 """A system that gives no program mounts of its own, as many that restrict user namespaces do."""
 BY_MOUNTS_ALONE = {"change a mode", "change times"}
 """What Landlock does not know."""
+BEFORE_VERSION_6 = {"signal a program", "stop a program by pidfd"}
+"""What Landlock of Linux 6.10 and before does not know, and nothing else holds."""
 SYSTEM_MAY_REFUSE = {
     "make users of its own", "make mounts of its own", "mount over the workspace", "bind a folder in", "make a device",
     "open the memory of a program", "take shared memory", "gain by a program of root",
@@ -535,9 +539,9 @@ def tried(command: list[str], **options: Any) -> Trial:
     return Trial.of(done.stdout)
 
 
-def tried_by(user: UserProgram, before: Sequence[str] = ()) -> Trial:
+def tried_by(user: UserProgram, before: Sequence[str] = (), command: Sequence[str] = ()) -> Trial:
     return tried(
-        [*before, user.python, "-I", "-m", "desktop", "--role=wall-trial", str(user.home)],
+        [*before, *(command or (user.python, "-I", "-m", "desktop", "--role=wall-trial")), str(user.home)],
         env={"HOME": str(user.home), "PATH": os.environ["PATH"]},
         **becoming(user),
     )
@@ -619,3 +623,112 @@ async def test_every_way_out_but_modes_and_times_is_closed_without_mounts_of_the
     done = ran([*without_namespaces, *prefix, sys.executable, "-I", ATTACKS, order], place.workspace)
     found: dict[str, str] = json.loads(done.stdout)
     assert {name for name, verdict in found.items() if verdict == "open"} == BY_MOUNTS_ALONE
+
+
+# ------------------------------------------------------------------------ on older kernels
+
+
+@pytest.fixture(params=["with mounts of their own", "without"])
+def system(request: pytest.FixtureRequest) -> list[str]:
+    """What a command line begins with on a system that gives walls their own mounts, and on one that does not."""
+    if request.param == "without":
+        before: list[str] = request.getfixturevalue("without_namespaces")
+        return before
+    if not own_mounts():
+        pytest.skip("this system gives walls no mounts of their own")
+    return []
+
+
+def attacked_on(version: int, system: list[str], place: Place, network: str, inside: Sequence[str] = ()) -> set[str]:
+    """The attempts that worked behind a wall as that version of Landlock raises it."""
+    renew(place)
+    order = WallOrder((ATTACKS,), (place.workspace,), "all" if network == "all" else "none", (place.data,))
+    targets = json.dumps({"targets": place.targets, "inside": inside})
+    command = [*system, *on_old_kernel(version, "wall"), *order.arguments(), "--", sys.executable, "-I", ATTACKS]
+    done = ran([*command, targets], place.workspace)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    assert len(found) > 30, found
+    return {name for name, verdict in found.items() if verdict == "open"}
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_an_older_landlock_leaves_signals_open_and_nothing_else(place: Place, system: list[str], version: int) -> None:
+    left = BEFORE_VERSION_6 | (BY_MOUNTS_ALONE if system else set())
+    assert attacked_on(version, system, place, "none") == left
+    if not system:
+        is_as_it_was(place)
+    assert Path(place.targets["file"]).read_text("utf-8") == "sentinel"
+    assert sorted(os.listdir(place.targets["folder"])) == ["file", "spare", "spare2"]
+    assert attacked_on(version, system, place, "all") == left | {"connect over TCP"}
+
+
+@pytest.mark.parametrize("version", [1, 2, 4])
+def test_a_wall_inside_a_wall_holds_as_much_with_an_older_landlock(
+    place: Place, system: list[str], version: int
+) -> None:
+    inner = WallOrder((ATTACKS,), (place.workspace,), "none", (place.data,))
+    inside = [*on_old_kernel(version, "wall"), *inner.arguments(), "--"]
+    left = BEFORE_VERSION_6 | (BY_MOUNTS_ALONE if system else set())
+    assert attacked_on(version, system, place, "all", inside) == left
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_command_cuts_no_file_short_that_only_the_wall_around_it_lets_be_written(
+    place: Place, system: list[str], version: int
+) -> None:
+    """The mounts of the outer wall let it: only the filter of calls does not."""
+    record = Path(place.home, "record")
+    record.write_text("sentinel", encoding="utf-8")
+    outer = WallOrder((), (place.workspace, place.home), "all", (place.data,))
+    inner = WallOrder((), (place.workspace,), "none", (place.data,))
+    walls_around = [
+        word for order in (outer, inner) for word in (*on_old_kernel(version, "wall"), *order.arguments(), "--")
+    ]
+    cut = (
+        "import os, sys\nfor way in (lambda: os.truncate(sys.argv[1], 0), *(\n"
+        "    lambda how=how: os.open(sys.argv[1], how | os.O_TRUNC) for how in range(4))):\n"
+        "    try:\n        way()\n    except OSError:\n        print('no')\n"
+    )
+    done = ran([*system, *walls_around, sys.executable, "-I", "-c", cut, str(record)], place.workspace)
+    assert done.stdout.split() == ["no"] * 5, done.stderr
+    assert record.read_text("utf-8") == "sentinel"
+    # What is its own it cuts short, in the usual ways.
+    write(place, "own", "words")
+    shell = "truncate -s 2 own && cat own && echo > own && cat own"
+    done = ran([*system, *walls_around, "/bin/sh", "-c", shell], place.workspace)
+    assert done.stdout == "wo\n", done.stderr
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_the_trial_says_what_an_older_landlock_does_not_hold(tmp_path: Path, system: list[str], version: int) -> None:
+    trial = tried([*system, *on_old_kernel(version, "wall-trial"), str(tmp_path)], env={"PATH": os.environ["PATH"]})
+    assert wall_trial.fault(trial) == ""
+    assert (trial.landlock, trial.own_mounts) == (version, not system)
+    told = wall_trial.weaker(trial)
+    assert len(told) == 1 + (version == 1) + (2 if system else 0)
+    assert "send signals" in told[0]
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_the_walls_hold_for_an_ordinary_user_of_an_older_kernel(user_program: UserProgram, version: int) -> None:
+    """As on Debian 12 (Linux 6.1) and Ubuntu 24.04 (Linux 6.8)."""
+    trial = tried_by(user_program, command=on_old_kernel(version, "wall-trial", user_program.python))
+    assert wall_trial.fault(trial) == ""
+    assert trial.landlock == version
+
+
+def test_not_everybody_is_signalled_at_once_where_signals_are_not_held(place: Place) -> None:
+    order = WallOrder((), (place.workspace,)).arguments()
+    done = ran([*on_old_kernel(5, "wall"), *order, "--", sys.executable, "-c", "import os; os.kill(-1, 0)"])
+    assert "PermissionError" in done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_peoples_commands_work_with_the_oldest_landlock(place: Place, name: str) -> None:
+    home = os.path.join(place.workspace, ".home")
+    os.mkdir(home)
+    order = WallOrder((), (place.workspace,)).arguments()
+    command = [*on_old_kernel(1, "wall"), *order, "--", "/usr/bin/env", f"HOME={home}", f"TMPDIR={home}"]
+    done = ran([*command, "/bin/sh", "-ec", COMMANDS[name]], place.workspace)
+    assert done.returncode == 0, done.stderr

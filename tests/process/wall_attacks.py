@@ -124,6 +124,8 @@ def attempts(t: dict[str, str], pid: int) -> dict[str, Callable[[], object]]:
         "make a folder": lambda: os.mkdir(os.path.join(folder, "made-folder")),
         "cut a file short": lambda: os.truncate(outside, 0),
         "cut a file short while reading": lambda: os.close(os.open(outside, os.O_RDONLY | os.O_TRUNC)),
+        "cut a file short in passing": lambda: os.close(os.open(outside, os.O_ACCMODE | os.O_TRUNC)),
+        "ask something of a file": lambda: os.close(os.open(t["secret"], os.O_ACCMODE)),
         "remove a file": lambda: os.unlink(t["spare"]),
         "move a file in": lambda: os.rename(t["spare2"], "moved-in"),
         "move a file out": lambda: os.rename("own", os.path.join(folder, "moved-out")),

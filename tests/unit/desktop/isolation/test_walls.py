@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from desktop.isolation import wall_trial, walls
-from desktop.isolation.wall_trial import CHANGE_MODE, MUST_FAIL, ON_THE_NETWORK, WRITE_WORKSPACE, Seen, Trial
+from desktop.isolation.wall_trial import CHANGE_MODE, MUST_FAIL, ON_THE_NETWORK, SIGNAL, WRITE_WORKSPACE, Seen, Trial
 from desktop.isolation.walls import WallError, WallOrder, real, spared
 from ui import lockdown
 
@@ -83,18 +83,14 @@ def test_what_is_named_inside_the_hidden_folder_is_meant() -> None:
     walls.check(WallOrder(("/usr/bin/x",), ("/data/agents/a/home", "/dat"), hidden=("/data",)))
 
 
-@pytest.mark.parametrize(
-    ("version", "words"),
-    [(0, "no Landlock"), (1, "version 1 and does not hold back TCP"), (3, "TCP, opening devices, signals"),
-     (4, "opening devices, signals"), (5, "back signals to other programs and abstract sockets")],
-)  # fmt: skip
-def test_an_older_kernel_has_no_walls_and_it_is_said_what_it_lacks(
-    monkeypatch: pytest.MonkeyPatch, version: int, words: str
-) -> None:
-    monkeypatch.setattr(lockdown, "landlock_abi", lambda: version)
+def test_a_kernel_without_landlock_has_no_walls_and_one_with_any_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lockdown, "filters_calls", lambda: True)
     monkeypatch.setattr("sys.platform", "linux")
-    assert words in walls.missing()
+    for version in range(1, 7):
+        monkeypatch.setattr(lockdown, "landlock_abi", lambda version=version: version)
+        assert walls.missing() == ""
+    monkeypatch.setattr(lockdown, "landlock_abi", lambda: 0)
+    assert "no Landlock" in walls.missing()
     with pytest.raises(WallError, match=r"Landlock"):
         walls.raise_wall(WallOrder())
 
@@ -107,7 +103,7 @@ def seen(verdict: str, *other: str, other_verdict: str = "open") -> Seen:
     return {**rows, WRITE_WORKSPACE: ("open", ""), **{name: (other_verdict, "why") for name in other}}
 
 
-HELD = Trial(seen("open"), seen("blocked", *ON_THE_NETWORK), seen("blocked"), ON_THE_NETWORK, True)
+HELD = Trial(seen("open"), seen("blocked", *ON_THE_NETWORK), seen("blocked"), ON_THE_NETWORK, True, 6)
 
 
 def test_walls_that_held_have_no_fault_and_the_report_is_read_as_it_was_written() -> None:
@@ -138,6 +134,17 @@ def test_what_is_weaker_without_own_mounts_is_said_and_is_no_fault() -> None:
     assert wall_trial.fault(less) == ""
     assert len(wall_trial.weaker(less)) == 2
     assert wall_trial.weaker(HELD) == ()
+
+
+def test_signals_are_a_fault_where_they_can_be_held_and_said_where_they_cannot() -> None:
+    loose = HELD._replace(inner=seen("blocked", SIGNAL), outer=seen("blocked", *ON_THE_NETWORK, SIGNAL))
+    assert SIGNAL in wall_trial.fault(loose)
+    for version in range(1, 6):
+        older = loose._replace(landlock=version)
+        assert wall_trial.fault(older) == ""
+        assert f"here is Landlock {version}." in wall_trial.weaker(older)[0]
+    # An older one excuses nothing else.
+    assert "read host memory" in wall_trial.fault(HELD._replace(landlock=1, inner=seen("blocked", "read host memory")))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"without": {"a": 1}}', "null"])
