@@ -96,27 +96,10 @@ def remove_tree(folder: Path, on_fault: Callable[[str, BaseException], None] | N
     Raises:
         OSError: something stays, and nobody is told.
     """
-    import shutil
+    # At the start of the program nothing is removed.
+    from runtime_host import trees
 
-    _open_up(folder)
-    # Each folder ahead of what is in it.
-    for above, folders, _ in os.walk(folder):
-        for name in folders:
-            _open_up(Path(above, name))
-
-    def told(function: object, path: str, info: tuple[type[BaseException], BaseException, object]) -> None:
-        if on_fault is None:
-            raise info[1]
-        on_fault(path, info[1])
-
-    shutil.rmtree(folder, onerror=told)
-
-
-def _open_up(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        mode = os.lstat(folder).st_mode
-        if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
-            os.chmod(folder, 0o700)
+    trees.remove_tree(folder, on_fault=on_fault)
 
 
 def is_agent_id(name: str) -> bool:

@@ -7,12 +7,12 @@ record is shorter than it was, other than it was, or longer than anybody here ma
 All functions that touch the disk are plain; they are called in a thread.
 """
 
+import contextlib
 import fcntl
 import glob
 import hashlib
 import json
 import os
-import shutil
 import stat
 import uuid
 from collections.abc import Iterator, Mapping
@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from runtime_host.drivers.claude_sdk.profile import DRIVER_ID
 from runtime_host.errors import AgentBusyError, AgentSessionRecoveryError
+from runtime_host.trees import remove_entry, remove_tree
 
 _MARK: Final = "owner.json"
 _LOCK: Final = "lock"
@@ -220,7 +221,8 @@ def forget(path: str, agent_id: str, session_id: str) -> None:
         return
     home = Home.take(path, agent_id, session_id)
     try:
-        shutil.rmtree(folder)
+        # The mark last, so that a removal that was interrupted is taken up again.
+        remove_tree(folder, last=_MARK)
     finally:
         home.release()
 
@@ -330,11 +332,6 @@ def _foreign(session_id: str) -> AgentSessionRecoveryError:
 
 
 def _remove(path: Path) -> None:
-    try:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink()
-    except OSError:
-        # Left for the next time, or for `forget`.
-        return
+    # What stays is left for the next time, or for `forget`.
+    with contextlib.suppress(OSError):
+        remove_entry(path)

@@ -311,8 +311,10 @@ class ClaudeSession:
         self._unended.discard(running)
 
     def _leave_home(self) -> None:
-        self.home.sweep()
-        self.home.release()
+        try:
+            self.home.sweep()
+        finally:
+            self.home.release()
 
 
 class _Seat:

@@ -10,11 +10,12 @@ import errno
 import fcntl
 import os
 import secrets
-import shutil
+from pathlib import Path
 from typing import Final, Self
 
 from runtime_host.drivers.codex.launch import Places
 from runtime_host.errors import AgentBusyError, AgentSessionRecoveryError
+from runtime_host.trees import remove_entry, remove_tree
 
 MARKER: Final = "remuda-codex-home"
 LOCK: Final = "lock"
@@ -165,22 +166,12 @@ def remove(path: str, session_id: str) -> None:
         finally:
             os.close(held)
     # The marker last, so that a removal that was interrupted can be taken up again.
-    for name in os.listdir(path):
-        if name != MARKER:
-            _remove(os.path.join(path, name))
-    shutil.rmtree(path)
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
+    remove_tree(path, last=MARKER)
 
 
 def _empty(folder: str) -> None:
     for name in os.listdir(folder):
-        _remove(os.path.join(folder, name))
+        remove_entry(Path(folder, name))
 
 
 def _private_folder(path: str) -> None:
