@@ -518,15 +518,21 @@ class Guarded:
 
         pause_s = 0.01
         for _ in range(12):
-            found = [p for p in process.carriers(MARK, self._mark) if not p.is_zombie]
+            found = [p for p in self._marked() if not p.is_zombie]
             self._left = len(found)
             if not found:
                 break
-            killed = process.kill_all(lambda: process.carriers(MARK, self._mark))
+            killed = process.kill_all(self._marked)
             self._counts["killed"] += len(killed)
             self._counts["signalled"] += len(killed)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, 0.5)
+
+    def _marked(self) -> list[process.Process]:
+        """What carries the mark, and what stands below that with an environment of its own."""
+        found = process.carriers(MARK, self._mark)
+        below = [each for carrier in found for each in process.descendants(carrier.pid)]
+        return list({each.pid: each for each in (*found, *below)}.values())
 
     async def wait(self) -> int | None:
         """Exit status of the child itself, negative for a signal.

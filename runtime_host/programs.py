@@ -14,6 +14,10 @@ from typing import Final, Literal, NamedTuple, Protocol
 PASSED_ON = frozenset({"PATH", "LANG", "TZ"})
 """Variables of the host that a program has unless the order says otherwise; and those beginning with ``LC_``."""
 
+MARK: Final = "REMUDA_GUARD"
+"""Variable by which whoever starts programs may know what these have started. No secret; where a program has it, it
+goes on into every environment that is made anew below."""
+
 
 _SYSTEM_PATH: Final = os.pathsep.join(("/usr/local/bin", "/usr/bin", "/bin"))
 
@@ -65,6 +69,18 @@ class Wall:
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     network: Literal["none", "all"] = "none"
+
+
+class Toolchains(NamedTuple):
+    """Programs that the person installed for themselves, and that commands of a harness may use. Nobody writes there.
+
+    Attributes:
+        readable: folders and files that hold programs and no credentials, by their real paths; read and executed.
+        path: where commands look for programs, the system's places among them; empty for those alone.
+    """
+
+    readable: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,6 +186,7 @@ class HarnessHomes(Protocol):
 
 
 __all__ = [
+    "MARK",
     "PASSED_ON",
     "HarnessHomes",
     "Program",
@@ -177,6 +194,7 @@ __all__ = [
     "ProgramError",
     "ProgramOrder",
     "Programs",
+    "Toolchains",
     "Wall",
     "search_path",
 ]

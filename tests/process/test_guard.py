@@ -17,6 +17,7 @@ import pytest
 
 from desktop.guard import MARK, Guarded, GuardError, child_env, guard_pids
 from desktop.process import look
+from runtime_host import programs
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("linux")]
 
@@ -171,6 +172,18 @@ async def test_a_killed_guard_is_noticed_and_its_tree_ended(tree: Tree) -> None:
     assert tree.alive() == []
     report = await guarded.stop()
     assert (report.complete, report.left) == (True, 0)
+
+
+async def test_what_has_an_environment_of_its_own_goes_with_a_killed_guard_too(tree: Tree) -> None:
+    below = f"env -i TEST_TREE={tree.env['TEST_TREE']} setsid sleep 300 & echo up; sleep 300"
+    guarded = await Guarded.start(["sh", "-c", f"({below}) & wait"], env=tree.env, name="test")
+    assert await lines(guarded, 1) == ["up"]
+    await tree.until(lambda alive: any("TEST_TREE" in each.environ() and MARK not in each.environ() for each in alive))
+    os.kill(guarded.pid, signal.SIGKILL)
+    await guarded.wait()
+    assert tree.alive() == []
+    assert (await guarded.stop()).complete
+    assert MARK == programs.MARK, "what has an environment made anew for it would not be found"
 
 
 async def test_a_guard_stopped_by_its_child_cannot_shield_it(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from runtime_host.drivers.claude_sdk.home import Home
 from runtime_host.drivers.claude_sdk.naming import SERVER
 from runtime_host.drivers.claude_sdk.profile import Profile
-from runtime_host.programs import Wall
+from runtime_host.programs import MARK, Wall
 
 RETRIES: Final = 2
 SYSTEM: Final = "system.txt"
@@ -178,8 +178,10 @@ def shell(home: Home, walled: Sequence[str]) -> str:
         "GIT_EDITOR": "true",
         "PAGER": "cat",
     }
-    words = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in env.items()), *walled]
-    return f'#!/bin/sh\nexec {shlex.join(words)} /bin/bash --noprofile --norc -c "$1"\n'
+    clean = shlex.join(["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in env.items())])
+    # Where the CLI is gone at once, what it had started is found by this.
+    mark = f'${{{MARK}:+{MARK}="${MARK}"}}'
+    return f'#!/bin/sh\nexec {clean} {mark} {shlex.join(walled)} /bin/bash --noprofile --norc -c "$1"\n'
 
 
 def _dollars(cents: int) -> str:

@@ -23,6 +23,7 @@ from runtime_host.errors import (
     AgentSessionRecoveryError,
 )
 from runtime_host.policy import CHAT
+from runtime_host.programs import MARK
 
 WORK = Profile(("Read", "Glob", "Grep", "Edit", "Write", "Bash"), "/w", writes=True, commands=True)
 
@@ -87,6 +88,15 @@ def test_a_command_is_one_word_and_has_nothing_of_the_cli_s_environment(home: Ho
     assert words[-5:] == ["/bin/bash", "--noprofile", "--norc", "-c", "$1"]
     assert "--read=/a b" in words
     assert not any("ANTHROPIC" in word or "CLAUDE" in word for word in words)
+
+
+def test_a_command_keeps_the_mark_by_which_it_is_found(home: Home, tmp_path: Path) -> None:
+    script = tmp_path / "shell"
+    script.write_text(launch.shell(home, ("/usr/bin/env", "--")), encoding="utf-8")
+    for given, told in (({MARK: "a b"}, f"{MARK}=a b"), ({}, "")):
+        command = ["/bin/sh", str(script), f"env | grep {MARK}"]
+        done = subprocess.run(command, env={**given, "OTHER": "1"}, capture_output=True, text=True, check=False)
+        assert (done.stdout.strip(), done.stderr) == (told, "")
 
 
 def test_policies_are_the_profiles_whole_or_refused() -> None:
