@@ -142,10 +142,9 @@ class _RunLines:
         elif event["type"] == "diagnostic" and event["data"].get("code") == "EVENTS_DROPPED":
             print(f"\n[{event['data']['from']} to {event['data']['to']} are no longer kept]", flush=True)
         elif event["type"] == "diagnostic" and event["data"].get("code") == "RETRY":
-            print(f"remuda: {plain(event['data']['message'])}", file=sys.stderr, flush=True)
+            _beside(event["data"]["message"])
         elif words := _did(event["type"], event["data"]):
-            # Beside the answer: what a harness does on its way to it.
-            print(f"remuda: {plain(words)[:LONGEST_DEED_CHARS]}", file=sys.stderr, flush=True)
+            _beside(words)
 
     def _result(self, result: dict[str, Any]) -> None:
         if self._in_text:
@@ -171,10 +170,15 @@ class _RunLines:
         return UNKNOWN
 
 
+def _beside(words: str) -> None:
+    """Beside the answer, in one line: what a name with further lines in it says is not said by this program."""
+    print(f"remuda: {plain(' '.join(words.split()))[:LONGEST_DEED_CHARS]}", file=sys.stderr, flush=True)
+
+
 def _did(kind: str, data: dict[str, Any]) -> str:
-    """What a harness did, in one line; empty for what is no deed."""
+    """What a harness did; empty for what is no deed."""
     if kind == "command.started":
-        return f"runs {' '.join(str(data.get('command', '')).split())}"
+        return f"runs {data.get('command', '')}"
     if kind == "tool.started":
         return f"uses {data.get('name', 'a tool')}"
     if kind == "file.changed":

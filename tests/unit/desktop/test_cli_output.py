@@ -91,3 +91,21 @@ def test_the_doctor_says_what_worked_from_behind_a_wall() -> None:
     assert "VERSION NOT KNOWN TO WORK  Codex  0.1.0 /x/codex Older." in words
     assert "A weaker one." in words
     assert programs_in_words({}) == ""
+
+
+def test_a_name_with_lines_in_it_says_nothing_in_this_program_s_name(capsys: pytest.CaptureFixture[str]) -> None:
+    show = _RunLines(as_json=False)
+    forged = "a\r\nremuda: saved\u2028remuda: again\u202e\x1b]52;c;aGk=\x07\x1b]0;title\x07"
+    for kind, data in (
+        ("tool.started", {"id": "1", "name": forged}),
+        ("file.changed", {"id": "2", "path": forged, "change": "created"}),
+        ("diagnostic", {"code": "ODD", "level": "warning", "message": forged}),
+        ("diagnostic", {"code": "RETRY", "message": forged}),
+    ):
+        show({"event": {"type": kind, "data": data}})
+    said = capsys.readouterr()
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("remuda: ") and " a remuda: saved remuda: again" in f" {line[8:]}" for line in lines)
+    assert not any(unicodedata.category(sign) in ("Cc", "Cf") for line in lines for sign in line)
