@@ -99,7 +99,10 @@ TOO_MANY: Final = Refusal(
     is_lasting=False,
 )
 BROKEN_OFF: Final = Refusal(
-    502, "PROVIDER_STREAM_CUT", "The server of the model broke off before its answer was whole.", is_lasting=False
+    502,
+    "PROVIDER_STREAM_CUT",
+    "The server of the model broke off before its answer was whole. Send again if you want a new one.",
+    is_lasting=False,
 )
 _NO_ROAD: Final = Refusal(404, "RELAY_NO_ROAD", "Nothing else than asking the model passes here.")
 _NO_TOKEN: Final = Refusal(401, "RELAY_TOKEN", "This road to the model belongs to another session.")
