@@ -118,7 +118,8 @@ class _RunLines:
     def __init__(self, *, as_json: bool, detach: bool = False) -> None:
         self._as_json, self._detach = as_json, detach
         self._accepted: dict[str, Any] = {}
-        self._in_text = False
+        self._message = ""
+        self._in_line = False
 
     def __call__(self, answer: dict[str, Any]) -> None:
         if "accepted" in answer:
@@ -137,19 +138,34 @@ class _RunLines:
 
     def _event(self, event: dict[str, Any]) -> None:
         if event["type"] == "agent.message.delta":
-            self._in_text = True
-            print(plain(event["data"]["text"]), end="", flush=True)
+            self._text(event["data"])
         elif event["type"] == "diagnostic" and event["data"].get("code") == "EVENTS_DROPPED":
             print(f"\n[{event['data']['from']} to {event['data']['to']} are no longer kept]", flush=True)
         elif event["type"] == "diagnostic" and event["data"].get("code") == "RETRY":
-            _beside(event["data"]["message"])
+            self._beside(event["data"]["message"])
         elif words := _did(event["type"], event["data"]):
-            _beside(words)
+            self._beside(words)
+
+    def _text(self, data: dict[str, Any]) -> None:
+        if self._message and data.get("id") != self._message:
+            # A harness says something, works, and goes on: each message is a paragraph of its own.
+            print("\n" if self._in_line else "")
+        self._message, self._in_line = str(data.get("id") or "?"), True
+        print(plain(data["text"]), end="", flush=True)
+
+    def _beside(self, words: str) -> None:
+        """Beside the answer, in one line: what a name with further lines in it says is not said by this program."""
+        self._end_line()
+        print(f"remuda: {plain(' '.join(words.split()))[:LONGEST_DEED_CHARS]}", file=sys.stderr, flush=True)
+
+    def _end_line(self) -> None:
+        if self._in_line:
+            self._in_line = False
+            print(flush=True)
 
     def _result(self, result: dict[str, Any]) -> None:
-        if self._in_text:
-            print()
-        elif result.get("output_text"):
+        self._end_line()
+        if not self._message and result.get("output_text"):
             # A run of long ago: there were no events to print.
             print(plain(result["output_text"]))
         if error := result.get("error"):
@@ -170,11 +186,6 @@ class _RunLines:
         return UNKNOWN
 
 
-def _beside(words: str) -> None:
-    """Beside the answer, in one line: what a name with further lines in it says is not said by this program."""
-    print(f"remuda: {plain(' '.join(words.split()))[:LONGEST_DEED_CHARS]}", file=sys.stderr, flush=True)
-
-
 def _did(kind: str, data: dict[str, Any]) -> str:
     """What a harness did; empty for what is no deed."""
     if kind == "command.started":
@@ -182,7 +193,8 @@ def _did(kind: str, data: dict[str, Any]) -> str:
     if kind == "tool.started":
         return f"uses {data.get('name', 'a tool')}"
     if kind == "file.changed":
-        return f"{data.get('change', 'changed')} {data.get('path', 'a file')}"
+        done = _NOT_DONE.get(str(data.get("state", "complete")), str(data.get("change", "changed")))
+        return f"{done} {data.get('path', 'a file')}"
     if kind == "diagnostic" and data.get("level") in ("warning", "error") and data.get("message"):
         return str(data["message"])
     return ""

@@ -109,3 +109,13 @@ def test_a_name_with_lines_in_it_says_nothing_in_this_program_s_name(capsys: pyt
     assert len(lines) == 4
     assert all(line.startswith("remuda: ") and " a remuda: saved remuda: again" in f" {line[8:]}" for line in lines)
     assert not any(unicodedata.category(sign) in ("Cc", "Cf") for line in lines for sign in line)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("complete", "modified"), ("failed", "did not change"), ("stopped", "may have"), ("unknown", "may have")],
+)
+def test_a_change_is_told_as_what_became_of_it(state: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    changed = {"id": "1", "path": "/etc/passwd", "change": "modified", "state": state}
+    _RunLines(as_json=False)({"event": {"type": "file.changed", "data": changed}})
+    assert capsys.readouterr().err.startswith(f"remuda: {words}")
