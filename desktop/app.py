@@ -56,6 +56,7 @@ from runtime_host.errors import AgentRuntimeError, StorageDamagedError
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels, read_models_toml
 from runtime_host.models.facts import ModelFacts, facts_for
 from runtime_host.models.reasoning import Harness, ReasoningMap
+from runtime_host.programs import Toolchains
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.storage.salvage import set_aside
 from ui.wire import dto
@@ -244,6 +245,11 @@ class Host:
         """The harnesses that are programs of their own; the code of each is loaded when it is first used."""
         homes = ProfileHomes(self.paths)
 
+        def toolchains() -> Toolchains:
+            from desktop.toolchains import found
+
+            return found(os.environ, hidden=(str(self.paths.data),))
+
         def codex() -> Callable[[], AgentDriver]:
             from runtime_host.drivers.codex.driver import CodexDriver
 
@@ -254,6 +260,7 @@ class Host:
                 cli=functools.partial(self.harnesses.program, CODEX.driver),
                 declared=self.declared,
                 hidden=(os.path.realpath(self.paths.data),),
+                toolchains=toolchains,
             )
 
         def claude() -> Callable[[], AgentDriver]:
@@ -265,6 +272,7 @@ class Host:
                 homes,
                 cli=functools.partial(self.harnesses.program, CLAUDE.driver),
                 declared=self.declared,
+                toolchains=toolchains,
             )
 
         self._late = [LateDriver(CODEX.driver, codex), LateDriver(CLAUDE.driver, claude)]

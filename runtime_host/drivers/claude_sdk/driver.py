@@ -36,7 +36,7 @@ from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
 from runtime_host.models.facts import facts_for
 from runtime_host.models.reasoning import ReasoningMap
-from runtime_host.programs import HarnessHomes, Programs
+from runtime_host.programs import HarnessHomes, Programs, Toolchains
 
 _SDK: Final = "claude_agent_sdk"
 _NEEDS: Final = (_SDK, "mcp")
@@ -55,6 +55,8 @@ class ClaudeDriver:
         timeouts: when a server counts as gone.
         patience: how long is waited for the CLI.
         retries: how often the CLI asks again where nothing of a reply has come.
+        toolchains: finds the programs that the person installed for themselves and that commands may use, each time the
+            CLI is started; called in a thread. None for the system's programs alone.
 
     Raises:
         AgentDriverConfigurationError: an effort that is declared is unknown or never sent.
@@ -72,12 +74,14 @@ class ClaudeDriver:
         timeouts: Timeouts | None = None,
         patience: Patience = Patience(),  # noqa: B008 - nobody can change it
         retries: int = launch.RETRIES,
+        toolchains: Callable[[], Toolchains] | None = None,
     ) -> None:
         self.connectors = connectors
         self.programs = programs
         self.timeouts = timeouts
         self.patience = patience
         self.retries = retries
+        self.toolchains: Callable[[], Toolchains] = toolchains or Toolchains
         self._homes = homes
         self._cli = cli
         self._vouched_efforts = model_reasoning_efforts

@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 from runtime_host.drivers.claude_sdk.home import Home
 from runtime_host.drivers.claude_sdk.naming import SERVER
 from runtime_host.drivers.claude_sdk.profile import Profile
-from runtime_host.programs import MARK, Wall
+from runtime_host.programs import MARK, Toolchains, Wall
 
 RETRIES: Final = 2
 SYSTEM: Final = "system.txt"
 SERVERS: Final = "servers.json"
 SETTINGS: Final = "settings.json"
 SHELL: Final = "bin/shell"
-_SHELL_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_SHELL_PATH: Final = ("/usr/local/bin", "/usr/bin", "/bin")
 _SWITCHES: Final = {
     # Nothing but what a person asks for leaves this computer.
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -59,6 +59,7 @@ _SWITCHES: Final = {
 }
 
 
+NONE_INSTALLED: Final = Toolchains()
 NO_WAY: Final = Wall()
 """A wall that lets nothing through, to find out whether there are walls."""
 
@@ -144,33 +145,34 @@ def environment(
     return env
 
 
-def wall_of(home: Home, profile: Profile, cli: str) -> Wall | None:
+def wall_of(home: Home, profile: Profile, cli: str, toolchains: Toolchains = NONE_INSTALLED) -> Wall | None:
     """What the CLI itself stands behind; None where it has no tools of its own."""
     if profile.root is None:
         return None
     own = tuple(home.folder(name) for name in ("config", "home", "tmp", "cwd"))
     root = (profile.root,)
     return Wall(
-        readable=(cli, str(home.path), *(() if profile.writes else root)),
+        # Its commands' own wall lets through no more than this one does.
+        readable=(cli, str(home.path), *toolchains.readable, *(() if profile.writes else root)),
         writable=(*own, *(root if profile.writes else ())),
         network="all",
     )
 
 
-def wall_of_commands(home: Home, profile: Profile) -> Wall:
+def wall_of_commands(home: Home, profile: Profile, toolchains: Toolchains = NONE_INSTALLED) -> Wall:
     """What each command stands behind, inside the wall of the CLI."""
     root = (profile.root,) if profile.root else ()
     return Wall(
-        readable=() if profile.writes else root,
+        readable=(*toolchains.readable, *(() if profile.writes else root)),
         writable=(home.folder("tmp"), *(root if profile.writes else ())),
         network="none",
     )
 
 
-def shell(home: Home, walled: Sequence[str]) -> str:
+def shell(home: Home, walled: Sequence[str], path: Sequence[str] = ()) -> str:
     """The program that the CLI has its commands run by: each as one word, in a clean environment, behind a wall."""
     env = {
-        "PATH": _SHELL_PATH,
+        "PATH": ":".join(path or _SHELL_PATH),
         "HOME": home.folder("tmp"),
         "TMPDIR": home.folder("tmp"),
         "LANG": "C.UTF-8",

@@ -247,8 +247,10 @@ def _enforcement(profile: Profile) -> dict[str, str]:
         }
     wall = "a wall of the host around the CLI"
     inner = "a second wall around each command" if profile.commands else "no tool for commands is switched on"
+    installed = ", and installed programs to be read" if profile.commands else ""
     return {
-        "filesystem": f"{wall}: the folder{'' if profile.writes else ', to be read only,'} and the session's own",
+        "filesystem": f"{wall}: the folder{'' if profile.writes else ', to be read only,'} and the session's own"
+        f"{installed}",
         "commands": inner,
         "sandbox_network": inner if profile.commands else "no tool for the network is switched on",
         "provider_web_search": "the Claude CLI: it is not switched on",

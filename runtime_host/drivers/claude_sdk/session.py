@@ -40,7 +40,7 @@ from runtime_host.errors import (
 )
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.reasoning import ReasoningMap
-from runtime_host.programs import ProgramOrder, Programs, search_path
+from runtime_host.programs import ProgramOrder, Programs, Toolchains, search_path
 
 STATE_VERSION: Final = 1
 _LOOK_AGAIN_S: Final = 0.02
@@ -61,6 +61,10 @@ class SessionHost(Protocol):
     def patience(self) -> Patience: ...
     @property
     def retries(self) -> int: ...
+    def toolchains(self) -> Toolchains:
+        """What is installed that commands may use; it is looked for on a disk."""
+        ...
+
     async def makes_clis(self) -> MakesClis:
         """What starts a CLI; the SDK is loaded by this."""
         ...
@@ -266,11 +270,13 @@ class ClaudeSession:
         home.sweep()
         for name, content in launching.files(self._opening.definition.instructions).items():
             home.put(name, content)
+        toolchains = launching.NONE_INSTALLED
         if self.profile.commands:
-            walled = self._host.programs.walled(launching.wall_of_commands(home, self.profile))
+            toolchains = self._host.toolchains()
+            walled = self._host.programs.walled(launching.wall_of_commands(home, self.profile, toolchains))
             if walled is None:
                 raise AgentPolicyUnsupportedError("Commands cannot be walled in on this computer, so none are run.")
-            home.put(launching.SHELL, launching.shell(home, walled), executable=True)
+            home.put(launching.SHELL, launching.shell(home, walled, toolchains.path), executable=True)
         goes_on = home.checkpoint().messages > 0
         if not goes_on:
             home.drop_record()
@@ -286,7 +292,7 @@ class ClaudeSession:
                 retries=self._host.retries,
             ),
             cwd=self.profile.root or home.folder("cwd"),
-            wall=launching.wall_of(home, self.profile, self._cli_path),
+            wall=launching.wall_of(home, self.profile, self._cli_path, toolchains),
         )
 
     async def _close(self) -> None:

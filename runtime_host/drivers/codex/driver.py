@@ -21,7 +21,7 @@ from runtime_host.errors import AgentClosedError
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
 from runtime_host.models.reasoning import ReasoningMap
-from runtime_host.programs import HarnessHomes, Programs
+from runtime_host.programs import HarnessHomes, Programs, Toolchains
 
 if TYPE_CHECKING:
     from runtime_host.connectors.transport import Timeouts
@@ -40,6 +40,8 @@ class CodexDriver:
         hidden: folders that no command may see, by their real paths; tried at each opening.
         timeouts: when a server counts as gone; None for the usual ones.
         retries: how often the CLI sends a request again that failed.
+        toolchains: finds the programs that the person installed for themselves and that commands may use, each time the
+            CLI is started; called in a thread. None for the system's programs alone.
 
     Raises:
         AgentDriverConfigurationError: an effort that is declared is unknown or never sent.
@@ -57,6 +59,7 @@ class CodexDriver:
         hidden: tuple[str, ...] = (),
         timeouts: "Timeouts | None" = None,
         retries: int = RETRIES,
+        toolchains: Callable[[], Toolchains] | None = None,
     ) -> None:
         self.connectors = connectors
         self.programs = programs
@@ -64,6 +67,7 @@ class CodexDriver:
         self.hidden = hidden
         self.timeouts = timeouts
         self.retries = retries
+        self.toolchains: Callable[[], Toolchains] = toolchains or Toolchains
         self._cli = cli
         self._vouched_efforts = model_reasoning_efforts
         self.declare(declared)

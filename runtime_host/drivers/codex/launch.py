@@ -69,7 +69,7 @@ class Order(NamedTuple):
     Attributes:
         binary: the CLI.
         readable: what its sandbox has to read to work: the program itself.
-        extra_readable: system folders that are not on every computer.
+        extra_readable: folders and files with programs that are not on every computer.
         base_url: of the relay.
         workspace: by its real path.
         may_write: whether commands may write there.

@@ -187,7 +187,10 @@ def inspection(
     }
     for absent, why in _UNSUPPORTED.items():
         capabilities[absent] = Capability(support="unsupported", reason=why)
-    sandbox = "Codex CLI: its sandbox (bubblewrap, seccomp), tried at each opening; another folder cannot be seen"
+    sandbox = (
+        "Codex CLI: its sandbox (bubblewrap, seccomp), tried at each opening; "
+        "of other folders those with installed programs alone can be seen"
+    )
     writes = "nothing can be written" if policy.filesystem == "read-only" else "only the folder can be written"
     network = (
         "no socket can be opened"

@@ -183,10 +183,11 @@ class CodexSession:
         if home is None or relay is None:
             raise AgentClosedError("This session is closed.")
         policy = self._opening.options.policy
+        toolchains = await in_own_thread(self._driver.toolchains, "look for toolchains")
         order = launch.Order(
             binary=self._cli.binary,
             readable=self._cli.readable,
-            extra_readable=_SYSTEM_FOLDERS,
+            extra_readable=(*_SYSTEM_FOLDERS, *toolchains.readable),
             base_url=relay.base_url,
             places=home.places,
             workspace=self.workspace,
@@ -197,7 +198,8 @@ class CodexSession:
             retries=self._driver.retries,
         )
         # What the CLI starts by name, its sandbox among it, stands in no sandbox.
-        found = search_path(os.environ.get("PATH", ""), apart_from=(self.workspace, home.path))
+        places = dict.fromkeys((*toolchains.path, *os.environ.get("PATH", "").split(os.pathsep)))
+        found = search_path(os.pathsep.join(places), apart_from=(self.workspace, home.path))
         path = os.pathsep.join((*self._cli.path_entries, found))
         try:
             program = await self._driver.programs.start(
