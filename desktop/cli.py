@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -184,6 +184,10 @@ class _RunLines:
         session, run_id = self._accepted["session"], self._accepted["run"]
         self({"result": {"type": "result", "session": session, "run_id": run_id, "status": "unknown", "error": lost}})
         return UNKNOWN
+
+
+_NOT_DONE: Final = {"failed": "did not change", "stopped": "may have changed", "unknown": "may have changed"}
+"""Of a change that came to no good end, by its state."""
 
 
 def _did(kind: str, data: dict[str, Any]) -> str:
