@@ -34,14 +34,16 @@ class Folder(NamedTuple):
 
 
 _WORK: Final = FormOption(
-    "work", "Read, change files and run commands", "Commands have no network. What they change stays changed."
+    "work",
+    "Read, change files and run commands",
+    "Commands have no network; besides the folder they can read installed programs. What they change stays changed.",
 )
 
 
 async def choose(host: "Host", choice: Choice, before: Folder | None) -> Folder | None:
     """Ask until a folder was named that can be worked in; None when the person does not want to."""
     reads = (
-        "It runs commands to read; they cannot write and have no network."
+        "It runs commands to read; they cannot write, have no network and can read installed programs besides."
         if choice.driver in READS_BY_COMMANDS
         else "It changes nothing and runs no commands."
     )
