@@ -63,15 +63,16 @@ HARNESSES: Final[Mapping[str, HarnessWords]] = MappingProxyType(
             "required",
             "one folder that you choose",
             "It works in one folder that you choose: it reads it and runs commands there that have no network, and "
-            "changes files only where you let it.",
+            "changes files only where you let it. Commands can read and run installed programs.",
         ),
         CLAUDE: HarnessWords(
             "Claude",
             "anthropic",
             "optional",
             "nothing, or one folder that you choose",
-            "Without a folder it chats and touches nothing. In a folder that you choose it reads, and where you let it "
-            "it changes files and runs commands that have no network.",
+            "Without a folder it chats and touches nothing. It reads in a folder that you choose; only "
+            "where you let it does it change files there and run commands, which have no network and can read and run "
+            "installed programs.",
             images=False,
         ),
     }
@@ -79,6 +80,12 @@ HARNESSES: Final[Mapping[str, HarnessWords]] = MappingProxyType(
 PROGRAMS: Final = frozenset({CODEX, CLAUDE})
 """Harnesses that are programs on this computer: an open session is a running program."""
 HARNESS_NAMES = {driver: words.name for driver, words in HARNESSES.items()}
+
+
+def harness_named(word: str) -> str:
+    """The id of a harness that is called by its id or its name; the word itself where there is none."""
+    named = (driver for driver, words in HARNESSES.items() if word.casefold() in (driver, words.name.casefold()))
+    return next(named, word)
 
 
 def choice_id_of(driver: str, connector: str, model: str) -> str:

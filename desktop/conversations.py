@@ -12,10 +12,11 @@ import asyncio
 import contextlib
 import functools
 import logging
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from desktop.agent_stores import AgentStores
 from desktop.agents import AgentRefusedError, Agents, agent_terms, definition
@@ -73,6 +74,7 @@ STILL_AT_WORK = (
 
 STAYS_READABLE = "What was said here stays readable. To go on, begin a new conversation."
 """Of a conversation that its harness does not take up again: what can be done."""
+_SENTENCE: Final = re.compile(r"(?<=[.!?]) ")
 
 _ENDED: dict[str, RunState] = {
     "completed": "done",
@@ -746,8 +748,10 @@ class Conversations:
         except (AgentConfigurationChangedError, AgentNativeExecutionError, AgentSessionRecoveryError) as fault:
             if reference.driver_id == NATIVE:
                 raise
+            # What the library says of a session in general is said here of the conversation.
+            why = [part for part in _SENTENCE.split(fault.message) if "can still be read" not in part]
             raise AgentRuntimeError(
-                f"{fault.message} {STAYS_READABLE}", code=fault.error_code, details=fault.details
+                " ".join((*why, STAYS_READABLE)), code=fault.error_code, details=fault.details
             ) from fault
 
     @contextlib.asynccontextmanager

@@ -111,6 +111,7 @@ class WindowDesk:
             for what in ("connectors", "choices", "selected"):
                 channel.changed(what)
             channel.page_changed("agents")
+            channel.page_changed("harnesses")
 
     def _agents_changed(self) -> None:
         channel = self.window.channel if self.window else None

@@ -425,7 +425,8 @@ class SetupDesk:
         visit.looking = True
         self._tell(authority, self._found_message(visit))
         try:
-            found, _ = await asyncio.gather(look(), self._host.harnesses.look(again=True))
+            harnesses = self._host.harnesses
+            found, _ = await asyncio.gather(look(brought=harnesses.brought()), harnesses.look(again=True))
             visit.found = {sanitize.wire_id("found:" + one.found_id): one for one in found}
             visit.looked = True
         finally:

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -36,6 +37,10 @@ SERVERS: Final = {
 """Where each listens unless it is told otherwise. What is there is told by what answers, not by the port."""
 _BY_MAKER: Final = {"library": "Ollama", "organization_owner": "LM Studio", "llamacpp": "llama.cpp", "vllm": "vLLM"}
 PROGRAMS: Final = {"claude": "Claude Code", "codex": "Codex"}
+_WAYS: Final = {
+    "claude": "With a key of Anthropic it is the harness Claude: see Harnesses.",
+    "codex": "With a key of OpenAI it is the harness Codex: see Harnesses.",
+}
 
 
 class Found(NamedTuple):
@@ -63,21 +68,27 @@ class Found(NamedTuple):
 
 
 async def look(
-    *, addresses: Sequence[str] = tuple(SERVERS), environment: Mapping[str, str] | None = None
+    *,
+    addresses: Sequence[str] = tuple(SERVERS),
+    environment: Mapping[str, str] | None = None,
+    brought: Mapping[str, tuple[str, str]] = MappingProxyType({}),
 ) -> tuple[Found, ...]:
     """Look for model servers at `addresses` and where ``OLLAMA_HOST`` says, and for programs.
 
     Args:
         addresses: of this computer; others are left out.
         environment: where ``OLLAMA_HOST`` and ``PATH`` are read; None for the host's own and the usual places.
+        brought: path and version of the programs that came along, by what their files are called: these are used, so
+            no other of that name is looked for.
     """
     said = os.environ if environment is None else environment
     places = [place for place in (*addresses, _ollama_host(said.get("OLLAMA_HOST", ""))) if _is_here(place)]
     servers = asyncio.gather(*(_server(place) for place in dict.fromkeys(places)))
     # Of an environment that is given only what it says; of the host's own also where installers put things.
     usual = said.get("PATH", "").split(os.pathsep) if environment is not None else program_files.usual_places(said)
-    programs = asyncio.gather(*(_program(name, usual) for name in PROGRAMS))
-    found = [one for one in (*await servers, *await programs) if one is not None]
+    programs = asyncio.gather(*(_program(name, usual) for name in PROGRAMS if name not in brought))
+    here = [_came_along(name, *brought[name]) for name in PROGRAMS if name in brought]
+    found = [one for one in (*await servers, *here, *await programs) if one is not None]
     return tuple(found[:MOST_FOUND])
 
 
@@ -215,5 +226,10 @@ async def _program(name: str, places: list[str]) -> Found | None:
     what = PROGRAMS[name]
     # No path: what is found is shown in the window, which learns of none.
     detail = f"installed, version {version}" if version else "installed"
-    note = doubt or f"Found; the harness {what} uses it where it can: see Harnesses."
+    note = doubt or _WAYS[name]
     return Found(_id("cli", file), "cli", what, detail, path=file, version=version, note=note)
+
+
+def _came_along(name: str, path: str, version: str) -> Found:
+    detail = f"came with Remuda, version {version}"
+    return Found(_id("cli", path), "cli", PROGRAMS[name], detail, path=path, version=version, note=_WAYS[name])

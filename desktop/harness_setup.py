@@ -173,6 +173,11 @@ class Harnesses:
         """The drivers of those that can be used."""
         return tuple(driver for driver in self.kinds if self.standing(driver).state == "ready")
 
+    def brought(self) -> dict[str, tuple[str, str]]:
+        """Path and version of the programs in use that came with Remuda, by what their files are called."""
+        found = ((kind, self.standing(driver)) for driver, kind in self.kinds.items())
+        return {kind.program: (one.path, one.version) for kind, one in found if one.brought and one.state == "ready"}
+
     def program(self, driver: str) -> str:
         """The full path of the program of a harness, as it was looked at last.
 
@@ -412,13 +417,13 @@ def _judged(kind: LocalHarness, found: Standing) -> Standing:
     return found
 
 
-_BRING: Final = "From the source folder of Remuda: make harnesses."
+_BRING: Final = "From the source folder of Remuda: `make harnesses`."
 
 
 def _way(kind: LocalHarness) -> str:
     return (
-        f"It works with {kind.name} {kind.supported}. {_BRING} Or install it yourself ({kind.get}) and look again, or "
-        "pick the program. It is used with the key of a connector; a login that it has itself is left alone."
+        f"It works with {kind.name} {kind.supported}. {_BRING} Or install it yourself with `{kind.get}` and look "
+        "again, or pick the program. It is used with the key of a connector; a login that it has itself is left alone."
     )
 
 

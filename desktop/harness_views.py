@@ -100,7 +100,7 @@ async def _view(host: "Host", driver: str) -> View:
     choice = next(host.choices().of(driver), None)
     if choice is None:
         vendor = {"openai": "OpenAI", "anthropic": "Anthropic"}.get(words.vendor, words.vendor)
-        said = f"It is ready. To use it, add a connector of {vendor} with an API key."
+        said = f"It is ready. To use it, add an {vendor} connector with an API key."
         return view._replace(standing=standing._replace(sentence=said))
     try:
         said_by_it = await _inspection(host, choice)
@@ -181,7 +181,9 @@ def answer_row(host: "Host", view: View) -> dict[str, Any]:
         "touches": view.touches,
         "held": view.held,
         "program": _program(view),
-        "capabilities": {one.capability: {"support": one.support, "reason": one.note} for one in view.badges},
+        "capabilities": {
+            one.capability: {"name": one.name, "support": one.support, "reason": one.note} for one in view.badges
+        },
         "connectors": [_offer(host, driver, name) for driver, name in host.choices().models() if driver == view.driver],
     }
 

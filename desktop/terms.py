@@ -82,7 +82,7 @@ def _environment(word: str) -> Environment:
     if word == "none":
         return Environment()
     raise AgentDriverConfigurationError(
-        f"There is no environment {word!r}. It is none, dir: with a full path, or managed.",
+        f"There is no environment {word!r}. For a folder it is dir:PATH, with the full path; else none or managed.",
         details={"field": "environment"},
     )
 

@@ -19,6 +19,9 @@ from runtime_host.shared_leases import SharedLease
 LOOK_AGAIN_S: Final = 1.0
 """Between two looks at a folder that another process works in, while something waits for it."""
 
+_KERNEL_FOLDERS: Final = frozenset({"proc", "sys", "dev"})
+"""What lies there are processes and devices, those of others too."""
+
 IMAGE_TYPES: Final = {
     ".avif": "image/avif",
     ".gif": "image/gif",
@@ -27,6 +30,12 @@ IMAGE_TYPES: Final = {
     ".png": "image/png",
     ".webp": "image/webp",
 }
+
+
+HOLDS_PROGRAM: Final = (
+    "The programs that hold a session within its bounds lie in this folder, and it could change them. Choose another "
+    "folder, or let it be read only."
+)
 
 
 class Identity(NamedTuple):
@@ -64,13 +73,16 @@ class WorkspaceFile(NamedTuple):
     media_type: str
 
 
-def resolve_workspace(path: str, *, write: bool, private: Iterable[str] = ()) -> Workspace:
+def resolve_workspace(
+    path: str, *, write: bool, private: Iterable[str] = (), programs: Iterable[str] = ()
+) -> Workspace:
     """The folder that `path` leads to.
 
     Args:
         path: as the caller has it; links are followed.
         write: whether the session may write.
         private: folders of the program itself; what overlaps one of them is refused.
+        programs: files and folders with the code of the program itself; what holds one of them may not be written.
 
     Raises:
         AgentWorkspaceError: it is none that a session may work in.
@@ -78,10 +90,14 @@ def resolve_workspace(path: str, *, write: bool, private: Iterable[str] = ()) ->
     workspace = _look_at(path)
     if workspace.ancestry[0] == workspace.ancestry[-1]:
         raise _refused("A whole file system is no workspace. Choose a folder in it.", path)
+    if _of_the_kernel(workspace.root):
+        raise _refused("This folder is the kernel's and holds no files to work with. Choose another.", path)
     if not _may(workspace.root, os.R_OK | os.X_OK):
         raise _refused("The workspace may not be read by this program.", path)
     if write and not _may(workspace.root, os.W_OK):
         raise _refused("The policy lets the session write, and the workspace may not be written.", path)
+    if write and any(holds(workspace.root, program) for program in programs):
+        raise _refused(HOLDS_PROGRAM, path)
     for folder in private:
         try:
             own = _look_at(folder)
@@ -89,7 +105,10 @@ def resolve_workspace(path: str, *, write: bool, private: Iterable[str] = ()) ->
             # Not there yet: then the name alone decides.
             own = Workspace(os.path.realpath(folder), (Identity(-1, -1),))
         if workspace.overlaps(own):
-            raise _refused("The workspace overlaps the folder where this program keeps its own data.", path)
+            raise _refused(
+                "This folder holds what this program keeps, or lies in it. Choose another, such as one for a project.",
+                path,
+            )
     return workspace
 
 
@@ -253,7 +272,7 @@ def _look_at(path: str) -> Workspace:
     try:
         root = os.path.realpath(path, strict=True)
         if not stat.S_ISDIR(os.stat(root).st_mode):
-            raise _refused("The workspace is no folder.", path)
+            raise _refused("This is a file. Give the folder it lies in.", path)
         ancestry: list[Identity] = []
         at = root
         while True:
@@ -264,7 +283,33 @@ def _look_at(path: str) -> Workspace:
                 return Workspace(root, tuple(ancestry))
             at = above
     except (OSError, ValueError) as error:
-        raise _refused(f"The workspace cannot be found ({type(error).__name__}).", path) from None
+        why = "may not be looked at by this program" if isinstance(error, PermissionError) else "is not there"
+        raise _refused(f"The folder {why}. See how its path is written.", path) from None
+
+
+def holds(root: str, program: str) -> bool:
+    """Whether a file or folder, or a link on the way to it, lies in a folder."""
+    try:
+        top = os.stat(root)
+    except OSError:
+        return False
+    at = os.path.abspath(program)
+    for named in dict.fromkeys((at, os.path.realpath(at))):
+        while (above := os.path.dirname(named)) != named:
+            named = above
+            try:
+                found = os.stat(named)
+            except OSError:
+                continue
+            if os.path.samestat(found, top):
+                return True
+    return False
+
+
+def _of_the_kernel(root: str) -> bool:
+    # Files in memory lie among the devices and are ordinary ones.
+    names = root.split(os.sep)
+    return names[1] in _KERNEL_FOLDERS and names[1:3] != ["dev", "shm"]
 
 
 def _may(path: str, mode: int) -> bool:

@@ -64,9 +64,9 @@ def _in_words(row: dict[str, Any]) -> str:
             f"bills {offer['bills']}"
         )
         lines.append(offer["note"])
-    supports = [name for name, entry in row["capabilities"].items() if entry["support"] != "unsupported"]
-    if supports:
-        lines.append(f"can: {', '.join(supports)}")
+    can = [entry["name"] for entry in row["capabilities"].values() if entry["support"] != "unsupported"]
+    cannot = [entry["name"] for entry in row["capabilities"].values() if entry["support"] == "unsupported"]
+    lines += [f"{word}: {'; '.join(names).lower()}" for word, names in (("can", can), ("cannot", cannot)) if names]
     return "\n    ".join(line for line in lines if line)
 
 

@@ -61,6 +61,6 @@ class NetworkOrders:
         return await self._show(arguments, send, stop)
 
     async def _found(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
-        for found in await look():
+        for found in await look(brought=self._host.harnesses.brought()):
             await send({"row": found._asdict()})
         return COMPLETED

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from desktop import export
 from desktop.agents import agent_terms
-from desktop.choices import HARNESSES, NATIVE, Choice, missing
+from desktop.choices import HARNESSES, NATIVE, Choice, harness_named, missing
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, USAGE
 from desktop.orders import answers
 from desktop.orders.agents import AgentOrders
@@ -348,6 +348,7 @@ class Operations:
         """(choice, effort) that an order means: what it names, else what the session or the agent has."""
         effort = str(arguments.get("reasoning") or "")
         harness, connector, model = (arguments.get(key) for key in ("harness", "connector", "model"))
+        harness = harness_named(str(harness)) if harness else None
         if agent is not None and agent.choice is not None and not (harness or connector or model):
             kept = self._host.choices().find(agent.choice)
             if kept is None:
@@ -400,6 +401,8 @@ class Operations:
                 f"{found.name} is one of {found.vendor}.",
                 code="CHOICE_UNKNOWN",
             )
+        if harness and (why := self._no_harness(str(harness), connector)):
+            raise AgentRuntimeError(why, code="CHOICE_UNKNOWN")
         asked = " ".join(
             f"--{key} {value}"
             for key, value in (("harness", harness), ("connector", connector), ("model", model))
@@ -410,10 +413,28 @@ class Operations:
             code="CHOICE_UNKNOWN",
         )
 
+    def _no_harness(self, harness: str, connector: Any) -> str:
+        """Why nothing can be had with a harness whatever the model, and what to do; empty where that is not so."""
+        if harness not in HARNESSES:
+            names = ", ".join(f"{driver} ({words.name})" for driver, words in HARNESSES.items())
+            return f"There is no harness {harness}. There are: {names}."
+        words, vendor = HARNESSES[harness], HARNESSES[harness].vendor
+        if not vendor or connector or any(one.vendor == vendor for one in self._host.connectors):
+            return ""
+        return (
+            f"{words.name} works with the key of a connector of {vendor}, and there is none. Add one: "
+            f"remuda connectors add NAME --vendor {vendor} --key-stdin"
+        )
+
 
 def _terms(arguments: dict[str, Any], agent: AgentRecord | None, choice: Choice) -> Terms | None:
     """What a new session is opened on, or what one that is there has to be on, where that was said."""
     policy, environment = arguments.get("policy"), arguments.get("environment")
+    if choice.folder == "required" and policy == "chat":
+        raise AgentRuntimeError(
+            f"{choice.harness_name} works in a folder, and chat touches none. Take --policy read or --policy work.",
+            code="FOLDER_NEEDED",
+        )
     if agent is None:
         return terms(policy, environment, choice.driver)
     found = agent_terms(agent, policy, environment, choice=choice)

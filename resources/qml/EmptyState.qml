@@ -5,6 +5,9 @@ Item {
     id: root
 
     property var composer
+    readonly property bool inFolder: now.folder.length > 0 || now.folderUse === "required"
+    readonly property var chats: ["What is the capital of France?", "Write four lines about rain in the mountains", "Explain how a bicycle stays upright"]
+    readonly property var works: ["Explain what this folder holds", "Look for mistakes and list them", "Suggest what to do next here"]
 
     Column {
         anchors.centerIn: parent
@@ -25,10 +28,10 @@ Item {
             bottomPadding: theme.s16
             horizontalAlignment: Text.AlignHCenter
             lineHeight: theme.lineReading
-            text: "Write below, or start from one of these. Harness and model are at the top; they can be changed at any time."
+            text: "Write below, or start from one of these. Harness and model are at the top: the model can be changed at any time, the harness before the first message."
         }
         Repeater {
-            model: ["What is the capital of France?", "Write four lines about rain in the mountains", "Explain how a bicycle stays upright"]
+            model: root.inFolder ? root.works : root.chats
             Btn {
                 required property string modelData
                 anchors.horizontalCenter: parent.horizontalCenter

@@ -25,7 +25,7 @@ Page {
         width: parent.width
         bottomPadding: theme.s12
         lineHeight: theme.lineReading
-        text: "There is no account. You can choose differently in every conversation, and change your mind in the middle of one."
+        text: "There is no account. You can choose differently in every conversation, and another model in the middle of one."
     }
     Elsewhere {}
     Way {
@@ -51,7 +51,7 @@ Page {
         Quiet {
             width: parent.width
             lineHeight: theme.lineReading
-            text: "The key is typed in a window of its own and kept by the key store of your system; this window never sees it."
+            text: "The key is typed in a window of its own and kept by the key store of your system; this window never sees it. With a key of OpenAI or Anthropic, their programs Codex and Claude can work in a folder of yours."
         }
         Flow {
             width: parent.width

@@ -8,7 +8,8 @@ T.AbstractButton {
     property real most: 0
     readonly property bool some: now.folder.length > 0
     readonly property bool choosable: now.folderUse === "required" || now.folderUse === "optional"
-    readonly property string words: some ? now.folderShort : "Choose a folder…"
+    readonly property bool needed: now.folderUse === "required"
+    readonly property string words: some ? now.folderShort : needed ? "Choose a folder…" : "Work in a folder…"
 
     readonly property real beyond: (access.visible ? access.width + theme.s8 : 0) + (more.visible ? more.width + theme.s8 : 0)
 
@@ -45,14 +46,14 @@ T.AbstractButton {
                 anchors.verticalCenter: parent.verticalCenter
                 side: theme.iconSmall
                 name: "folder"
-                tint: chip.some ? theme.quiet : theme.accent
+                tint: chip.some || !chip.needed ? theme.quiet : theme.accent
             }
             Words {
                 id: path
                 anchors.verticalCenter: parent.verticalCenter
                 width: Math.max(0, Math.min(implicitWidth, chip.width - 2 * theme.s12 - theme.iconSmall - theme.s8 - chip.beyond))
                 text: chip.words
-                color: chip.some ? theme.text : theme.accent
+                color: chip.some || !chip.needed ? theme.text : theme.accent
                 font.pixelSize: theme.fontSmall
                 font.weight: theme.medium
                 elide: Text.ElideMiddle
@@ -82,7 +83,7 @@ T.AbstractButton {
         radius: theme.radiusPill
         color: chip.choosable && chip.down ? theme.pressed : chip.choosable && chip.hovered ? theme.hover : theme.sunken
         border.width: theme.hairline
-        border.color: chip.some ? theme.line : theme.accent
+        border.color: chip.some || !chip.needed ? theme.line : theme.accent
         FocusRing {
             shown: chip.visualFocus
             radius: theme.radiusPill

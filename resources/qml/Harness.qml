@@ -104,25 +104,30 @@ Rectangle {
                     horizontalAlignment: Text.AlignLeft
                     wrapMode: Text.WrapAtWordBoundaryOrAnywhere
                 }
-                Row {
-                    width: parent.width
-                    visible: harness.row.wayCode.length > 0
-                    spacing: theme.s4
-                    Words {
-                        anchors.verticalCenter: take.verticalCenter
-                        width: Math.min(implicitWidth, parent.width - take.width - theme.s4)
-                        text: harness.row.wayCode
-                        font.family: theme.fontCode
-                        font.pixelSize: theme.fontSmall
-                        horizontalAlignment: Text.AlignLeft
-                        wrapMode: Text.WrapAnywhere
-                    }
-                    IconBtn {
-                        id: take
-                        side: theme.s24
-                        glyph: "copy"
-                        says: "Copy the command that gets " + harness.row.name
-                        onClicked: remuda.copyText(harness.row.wayCode)
+                Repeater {
+                    model: harness.row.wayCodes
+                    Row {
+                        id: command
+                        required property string modelData
+
+                        width: todo.width
+                        spacing: theme.s4
+                        Words {
+                            anchors.verticalCenter: take.verticalCenter
+                            width: Math.min(implicitWidth, parent.width - take.width - theme.s4)
+                            text: command.modelData
+                            font.family: theme.fontCode
+                            font.pixelSize: theme.fontSmall
+                            horizontalAlignment: Text.AlignLeft
+                            wrapMode: Text.WrapAnywhere
+                        }
+                        IconBtn {
+                            id: take
+                            side: theme.s24
+                            glyph: "copy"
+                            says: "Copy the command " + command.modelData
+                            onClicked: remuda.copyText(command.modelData)
+                        }
                     }
                 }
             }

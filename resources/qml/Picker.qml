@@ -97,7 +97,7 @@ T.Popup {
                 id: find
                 width: parent.width - 2 * parent.padding
                 glyph: "search"
-                says: "Find a model"
+                says: "Find a model or a harness"
                 Accessible.description: "Up and down choose, left and right change the effort, Enter takes it."
                 onTextEdited: {
                     picker.eager = false;

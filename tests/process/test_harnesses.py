@@ -270,10 +270,19 @@ def test_harnesses_are_told_of_inspected_and_refused_in_words(place: Home, folde
             (("--environment", f"dir:{place.data}"), "AGENT_WORKSPACE_ERROR"),
             (("--environment", f"dir:{home}"), "AGENT_WORKSPACE_ERROR"),
             (("--environment", f"dir:{folder}", "--connector", "builtin"), "CHOICE_UNKNOWN"),
+            (("--environment", f"dir:{folder}", "--policy", "chat"), "FOLDER_NEEDED"),
         ):
             refused = place.run(*inspect, *wrong)
             assert refused.returncode in (1, 2), (wrong, refused)
             assert lines(refused.stdout)[-1]["code"] == code, (wrong, refused)
+        nobody = place.run("inspect", "--harness", "nobody", "--json")
+        assert CODEX in lines(nobody.stdout)[-1]["message"], "which there are is said"
+        by_name = place.run("inspect", "--harness", "codex", "--json", "--environment", f"dir:{folder}")
+        assert lines(by_name.stdout)[-1]["driver_id"] == CODEX
+        assert place.run("connectors", "remove", "hosted", "--yes").returncode == 0
+        unconnected = place.run("run", "Hello", "--harness", "codex", "--environment", f"dir:{folder}", "--json")
+        assert "remuda connectors add NAME --vendor openai" in lines(unconnected.stdout)[-1]["message"]
+        place.connect(server, models=("gpt-5.3-codex",), name="hosted", vendor="openai")
         program.write_text("#!/bin/sh\necho 'codex-cli 0.170.0'\n", encoding="utf-8")
         newer = place.run("run", "Hello", "--harness", CODEX, "--environment", f"dir:{folder}", "--json")
         assert (newer.returncode, lines(newer.stdout)[-1]["code"]) == (1, "AGENT_RUNTIME_DEPENDENCY")

@@ -22,7 +22,7 @@ PATH_CHARS = 44
 
 NO_IMAGES = "cannot take images"
 
-NEEDS = {"never": "", "optional": "a folder if you choose one", "required": "needs a folder"}
+NEEDS = {"never": "", "optional": "", "required": "needs a folder"}
 """What an entry of the picker wants of a folder."""
 
 HARNESS_STATES = {
@@ -210,7 +210,7 @@ def _harness(row: dto.HarnessRow) -> dict[str, Any]:
     word, icon, tone = HARNESS_STATES[row.state]
     version = f"Version {name(row.version)}" if row.version else ""
     supported = f"Works with {name(row.supported)}" if row.supported else ""
-    words, code = way(row.way)
+    words, codes = way(row.way)
     counts = [(kind, sum(badge.support == kind for badge in row.badges)) for kind in SUPPORT]
     summary = joined(*(f"{count} {SUPPORT[kind][0]}" for kind, count in counts if count), by=", ")
     return {
@@ -225,7 +225,7 @@ def _harness(row: dto.HarnessRow) -> dict[str, Any]:
         "versions": joined(version, supported, "picked by you" if row.picked else ""),
         "path": path_words(row.path),
         "way": words if row.state != "ready" else "",
-        "wayCode": code if row.state != "ready" else "",
+        "wayCodes": codes if row.state != "ready" else [],
         "program": row.program,
         "picked": row.picked,
         "summary": summary,
@@ -243,14 +243,12 @@ def _badge(badge: dto.HarnessBadge) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def way(text: str) -> tuple[str, str]:
-    """What there is to do in words, and the command in it, which stands between backticks."""
+def way(text: str) -> tuple[str, list[str]]:
+    """What there is to do in words, and the commands in it, which stand between backticks."""
     words = visible(text)
-    before, mark, rest = words.partition("`")
-    code, closing, after = rest.partition("`")
-    if not mark or not closing or not code.strip():
-        return words.replace("`", ""), ""
-    return f"{before}{code}{after}".replace("`", ""), code.strip()
+    # What no second backtick closes is no command.
+    codes = [code.strip() for code in words.split("`")[1:-1:2]]
+    return words.replace("`", ""), [code for code in codes if code]
 
 
 def agents(setup: Setup) -> list[dict[str, Any]]:

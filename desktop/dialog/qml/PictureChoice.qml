@@ -26,7 +26,7 @@ FocusScope {
             look: page.look
             width: parent.width
             lineHeight: page.look.lineReading
-            text: qsTr("Every window in which Remuda asks for a key, or whether to delete something, will show this picture and its words at the top. A window without them is not Remuda’s: close it.")
+            text: qsTr("Every window in which Remuda asks for a key or a folder, or whether to delete something, will show this picture and its words at the top. A window without them is not Remuda’s: close it.")
         }
         Row {
             id: row

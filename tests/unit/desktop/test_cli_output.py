@@ -65,6 +65,22 @@ def test_what_a_harness_does_is_said_beside_its_answer(capsys: pytest.CaptureFix
     ]
 
 
+def test_messages_between_which_a_harness_works_are_paragraphs_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    show = _RunLines(as_json=False)
+    for kind, data in (
+        ("agent.message.delta", {"id": "1", "text": "I look "}),
+        ("agent.message.delta", {"id": "1", "text": "first."}),
+        ("command.started", {"id": "2", "command": "ls"}),
+        ("agent.message.delta", {"id": "3", "text": "Two files."}),
+        ("agent.message.delta", {"id": "4", "text": "Done."}),
+    ):
+        show({"event": {"type": kind, "data": data}})
+    show({"result": {"status": "completed"}})
+    said = capsys.readouterr()
+    assert said.out == "I look first.\n\nTwo files.\n\nDone.\n"
+    assert said.err == "remuda: runs ls\n"
+
+
 def test_a_harness_that_is_not_here_says_how_to_get_it() -> None:
     program = {"path": "", "version": "", "supported": "0.163", "taken": "", "way": "Get it so."}
     row = {

@@ -197,6 +197,17 @@ async def test_installed_programs_say_their_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("linux")
+async def test_a_program_that_came_along_is_found_and_no_other_of_its_name(tmp_path: Path) -> None:
+    program(tmp_path / "bin", "codex", 'echo "codex-cli 0.100.0"')
+    program(tmp_path / "bin", "claude", 'echo "2.1.332 (Claude Code)"')
+    came = {"codex": ("/opt/came/codex", "0.163.0")}
+    found = {one.name: one for one in await look(addresses=[], environment={"PATH": f"{tmp_path}/bin"}, brought=came)}
+    assert (found["Codex"].version, found["Codex"].path) == ("0.163.0", "/opt/came/codex")
+    assert "came with Remuda" in found["Codex"].detail
+    assert found["Claude Code"].path == f"{tmp_path}/bin/claude"
+
+
+@pytest.mark.needs("linux")
 async def test_a_program_learns_nothing_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary-0123456789")
     monkeypatch.setenv("HTTPS_PROXY", "http://user:canary-pass-123@proxy.example")

@@ -209,9 +209,9 @@ async def test_a_folder_is_chosen_in_the_trusted_dialog_shown_and_kept(
     problems = [form.fields[0].problem for form in person.asked[1:]]
     assert len(problems) == 6
     assert all(problems)
-    assert "keeps its own data" in problems[3]
-    assert "keeps its own data" in problems[4]
-    assert "keeps its own data" in problems[5], "the data folder lies in it"
+    assert "what this program keeps" in problems[3]
+    assert "what this program keeps" in problems[4]
+    assert "what this program keeps" in problems[5], "the data folder lies in it"
     selected = await puppet.wait_for(dto.Selected, lambda s: s.folder != "", after=after)
     assert (selected.folder, selected.folder_use) == (str(folder), "required"), "the real place is shown"
     assert selected.access == "reads only; its commands cannot write"
@@ -297,7 +297,7 @@ async def test_an_agent_gives_its_folder_and_no_harness_touches_more_than_it_say
     # One without a folder is asked for one with each conversation.
     free = await agent_setup.keep(local, AgentRecord(agent_id="", name="Free", choice=record))
     assert (free.preset, free.folder) == ("chat", "")
-    with pytest.raises(AgentRuntimeError, match="keeps its own data"):
+    with pytest.raises(AgentRuntimeError, match="what this program keeps"):
         await agent_setup.keep(
             local,
             AgentRecord(agent_id="", name="Nosy", choice=record, preset="read", folder=str(local.paths.root)),

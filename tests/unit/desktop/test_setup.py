@@ -453,7 +453,7 @@ async def test_what_is_here_is_looked_for_only_when_asked_and_used_through_the_d
     looks = 0
     going_on = asyncio.Event()
 
-    async def look() -> tuple[Found, ...]:
+    async def look(**_: object) -> tuple[Found, ...]:
         nonlocal looks
         looks += 1
         await going_on.wait()

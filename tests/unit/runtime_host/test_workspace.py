@@ -42,6 +42,12 @@ def test_what_is_no_folder_to_work_in_is_refused_in_words(name: str, place: Path
     assert refused.value.error_code == "AGENT_WORKSPACE_ERROR"
 
 
+@pytest.mark.parametrize("path", ["/proc", "/proc/self", "/sys/kernel", "/dev"])
+def test_what_the_kernel_shows_as_folders_is_none_to_work_in(path: str) -> None:
+    with pytest.raises(AgentWorkspaceError, match="kernel"):
+        resolve_workspace(path, write=False)
+
+
 @pytest.fixture
 def nobody() -> Iterator[Path]:
     """A folder of root's in a place anybody may look at; the program acts as somebody else meanwhile."""
@@ -83,7 +89,7 @@ def test_a_folder_without_access_is_refused(place: Path, mode: int, write: bool)
 def test_a_folder_that_overlaps_the_programs_own_is_refused(place: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(place / "inner")
     for private in (place, place / "inner", place / "not-yet", place.parent, tmp_path / "link"):
-        with pytest.raises(AgentWorkspaceError, match="its own data"):
+        with pytest.raises(AgentWorkspaceError, match="what this program keeps"):
             resolved(place, private=(str(private),))
     assert resolved(place, private=(str(tmp_path / "other"), str(tmp_path / "work-not")))
 
