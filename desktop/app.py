@@ -40,7 +40,7 @@ from desktop.dialogs import Dialogs
 from desktop.harness_programs import HarnessPrograms, ProfileHomes
 from desktop.harness_setup import CLAUDE, CODEX, Harnesses
 from desktop.host_lock import HostLock
-from desktop.isolation import Launch, launch_dialog
+from desktop.isolation import Launch, launch_dialog, walls
 from desktop.late_driver import LateDriver
 from desktop.local_model import BuiltinModel, available
 from desktop.network import Network
@@ -187,6 +187,7 @@ class Host:
                 connectors=self.registry,
                 storage=self.stores.open,
                 private_roots=(paths.data,),
+                program_files=walls.own_program(),
                 durability="durable",
                 resolve_tools=host_tools.resolve_host_tools,
                 on_retained_observation=host_tools.retained(functools.partial(self.tell, "tool", "warning")),

@@ -124,6 +124,7 @@ class LocalBackend:
         on_retained_observation: told of each result of a tool that could not be kept or may not be told.
         private_roots: folders where the host keeps its own data. A workspace that lies in one, around one or
             is one is refused.
+        program_files: files and folders with the host's own code. A workspace that holds one may not be written.
         durability: what the host knows of its storage: whether sessions outlive the process.
         lease_folder: where it is noted which folders are worked in, for all programs of this person to see; None is
             their runtime folder. Nothing is ever written into the folders themselves.
@@ -144,6 +145,7 @@ class LocalBackend:
         resolve_tools: ToolResolver | None = None,
         on_retained_observation: OnRetainedObservation | None = None,
         private_roots: Iterable[str | os.PathLike[str]] = (),
+        program_files: Iterable[str | os.PathLike[str]] = (),
         durability: Durability = UNKNOWN,
         lease_folder: str | os.PathLike[str] | None = None,
         reconcile_bounds: ReconcileBounds = USUAL_BOUNDS,
@@ -168,6 +170,7 @@ class LocalBackend:
         self.resolve_tools = resolve_tools
         self.on_retained_observation = on_retained_observation
         self.private_roots: tuple[str, ...] = tuple(os.fspath(root) for root in private_roots)
+        self.program_files: tuple[str, ...] = tuple(os.fspath(file) for file in program_files)
         self.durability: Durability = durability
         self.reconcile_bounds = reconcile_bounds
         self._shared_leases = SharedLeases(lease_folder)
@@ -313,7 +316,8 @@ class LocalBackend:
         write = options.policy.filesystem == "workspace-write"
         # Looking at a folder may take as long as the disk or the network behind it.
         return await in_own_thread(
-            lambda: resolve_workspace(path, write=write, private=self.private_roots), "look at workspace"
+            lambda: resolve_workspace(path, write=write, private=self.private_roots, programs=self.program_files),
+            "look at workspace",
         )
 
     async def _share(self, workspace: Workspace, holder: str) -> SharedLease | None:

@@ -12,7 +12,9 @@ calls, which makes TCP (version 4) and abstract sockets (6) its affair; what an 
 files short (3) and opening devices only to ask something of them (5), the filter refuses. So version 1, of Linux
 5.13, is enough, with own mounts or without, and the same attempts decide it (`desktop.isolation.wall_trial`). What
 remains open is told by the trial: before version 6 signals reach this user's other programs. They end or halt them,
-which is a nuisance and no way out; a host that was ended finds what it did as unknown when it comes back.
+which is a nuisance and no way out. Those that the command comes from are spared where they are aimed at by their
+number, so that ending all programs of some name does not end the host; one that was ended all the same finds what it
+did as unknown when it comes back.
 
 What no wall holds back: that files are there, how large and how old they are can be seen and watched; which processes
 run, with which arguments and how many open files. Where own mounts cannot be had, mode, owner and times of the same
@@ -53,6 +55,9 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 # CHOWN, DAC_OVERRIDE, FOWNER, FSETID, SETGID, SETUID: what root needs to work with files and users in its folders.
 _ROOT_KEEPS = (0, 1, 3, 4, 6, 7)
 _PR_GET_PDEATHSIG, _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP = 2, 1, 24
+
+
+_MOST_ABOVE = 16
 
 
 class WallError(Exception):
@@ -213,11 +218,11 @@ def _source() -> str:
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def _program() -> Iterator[str]:
-    """This program's own code, which raises the walls inside."""
+def own_program() -> Iterator[str]:
+    """This program's own code, which raises the walls, inside other ones too."""
     prefixes = dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix))
     yield from (os.path.join(prefix, name) for prefix in prefixes for name in ("lib", "lib64", "pyvenv.cfg"))
-    yield from (os.path.join(_source(), package) for package in ("desktop", "ui"))
+    yield from (os.path.join(_source(), package) for package in ("desktop", "ui", "runtime_host"))
     yield sys.executable
     if frozen := getattr(sys, "_MEIPASS", ""):
         yield from (frozen, os.path.dirname(sys.executable))
@@ -328,7 +333,7 @@ def _hold_files(order: WallOrder, *, own_mounts: bool) -> None:
             _allow_system(rules, _ETC, lockdown.READ_DIR, order.hidden)
         for path in public(_ETC)[1] if os.geteuid() == 0 else (_ETC,):
             _allow_system(rules, path, seen, order.hidden)
-        for path in _program():
+        for path in own_program():
             _allow_system(rules, path, seen, order.hidden)
         # From source the packages are found by looking through the folder that they lie in: names only.
         _allow_system(rules, _source(), lockdown.READ_DIR, order.hidden)
@@ -377,9 +382,26 @@ def _hold_calls(network: Literal["none", "all"], *, own_mounts: bool) -> None:
     from desktop.isolation.wall_calls import WallCalls
     from ui.lockdown import landlock_abi
 
-    calls = WallCalls(os.uname().machine, network=network, shared_by_name=own_mounts, landlock=landlock_abi())
+    calls = WallCalls(
+        os.uname().machine, network=network, shared_by_name=own_mounts, landlock=landlock_abi(), above=_above()
+    )
     if refused_thread := calls.enforce():
         raise WallError(f"thread {refused_thread} could not be bound by the filter of system calls")
+
+
+def _above() -> list[int]:
+    """The processes that this one comes from, and their groups but for its own, with a minus."""
+    found: list[int] = []
+    pid = os.getppid()
+    while pid > 0 and len(found) < 2 * _MOST_ABOVE:
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="surrogateescape") as status:
+                _, parent, group = status.read().rpartition(")")[2].split()[:3]
+        except (OSError, ValueError):
+            break
+        found += [pid, *([-int(group)] if int(group) not in (0, os.getpgrp()) else [])]
+        pid = int(parent)
+    return found
 
 
 def _try_it() -> None:

@@ -92,8 +92,11 @@ async def checked(host: "Host", path: str, preset: Preset) -> Folder:
     """
     if "\0" in path:
         raise AgentWorkspaceError("A path holds no NUL.")
+    backend = host.runtime.backend
     found = await in_own_thread(
-        lambda: resolve_workspace(_full(path), write=preset == "work", private=host.runtime.backend.private_roots),
+        lambda: resolve_workspace(
+            _full(path), write=preset == "work", private=backend.private_roots, programs=backend.program_files
+        ),
         "look at folder",
     )
     return Folder(found.root, preset)

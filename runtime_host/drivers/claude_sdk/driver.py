@@ -31,12 +31,14 @@ from runtime_host.errors import (
     AgentPolicyUnsupportedError,
     AgentRuntimeDependencyError,
     AgentSessionRecoveryError,
+    AgentWorkspaceError,
 )
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
 from runtime_host.models.facts import facts_for
 from runtime_host.models.reasoning import ReasoningMap
 from runtime_host.programs import HarnessHomes, Programs, Toolchains
+from runtime_host.workspace import HOLDS_PROGRAM, holds
 
 _SDK: Final = "claude_agent_sdk"
 _NEEDS: Final = (_SDK, "mcp")
@@ -168,7 +170,9 @@ class ClaudeDriver:
         profile.check_connector(connector)
         profile.check_model(execution.model)
         profile.check_reasoning(self.efforts, connector, execution.model, execution.reasoning)
-        self._cli_path()
+        cli = self._cli_path()
+        if chosen.root is not None and chosen.writes and holds(chosen.root, cli):
+            raise AgentWorkspaceError(HOLDS_PROGRAM)
         if chosen.root is not None and self.programs.walled(launch.NO_WAY) is None:
             raise AgentPolicyUnsupportedError(
                 "The Claude CLI is let into a folder only behind walls, and this system has none.",

@@ -17,11 +17,12 @@ from runtime_host.drivers.codex.launch import RETRIES
 from runtime_host.drivers.codex.profile import DRIVER_ID
 from runtime_host.drivers.codex.projects import check_project
 from runtime_host.drivers.codex.session import CodexSession
-from runtime_host.errors import AgentClosedError
+from runtime_host.errors import AgentClosedError, AgentWorkspaceError
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
 from runtime_host.models.reasoning import ReasoningMap
 from runtime_host.programs import HarnessHomes, Programs, Toolchains
+from runtime_host.workspace import HOLDS_PROGRAM, holds
 
 if TYPE_CHECKING:
     from runtime_host.connectors.transport import Timeouts
@@ -112,7 +113,9 @@ class CodexDriver:
                 allowed=settings.allow_project_config,
                 needs_repository=not settings.skip_git_repo_check,
             )
-            cli.find(named)
+            files = {cli.find(named).binary, named() if named is not None else ""} - {""}
+            if options.policy.filesystem == "workspace-write" and any(holds(folder, file) for file in files):
+                raise AgentWorkspaceError(HOLDS_PROGRAM)
 
         await in_own_thread(look, "look at a folder")
         return profile.inspection(definition, connector, options, self.efforts)
