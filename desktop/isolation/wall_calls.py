@@ -10,6 +10,7 @@ Standard library and `ui.lockdown` only.
 
 import errno
 import os
+from collections.abc import Sequence
 from typing import Literal
 
 from ui.lockdown import CLONE_NAMESPACES, CallFilter, Instruction, call_numbers
@@ -41,13 +42,23 @@ _PRIO_OF_OWN = (0, 1)  # PRIO_PROCESS, PRIO_PGRP; not PRIO_USER
 _IOPRIO_OF_OWN = (1, 2)  # the same, as this call counts
 _SET_USER_ID = 0o4000
 _MAKES_A_FILE = os.O_CREAT | 0x40_0000  # O_CREAT, O_TMPFILE
-_EVERYBODY = 0xFFFF_FFFF
+_EVERYBODY = -1
+_AIMED = ("tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open")
+"""Calls besides `kill` that take a process by its number, to signal it."""
 
 
 class WallCalls(CallFilter):
     """The program of the filter."""
 
-    def __init__(self, machine: str, *, network: Literal["none", "all"], shared_by_name: bool, landlock: int) -> None:
+    def __init__(
+        self,
+        machine: str,
+        *,
+        network: Literal["none", "all"],
+        shared_by_name: bool,
+        landlock: int,
+        above: Sequence[int] = (),
+    ) -> None:
         """Build it.
 
         Args:
@@ -55,6 +66,8 @@ class WallCalls(CallFilter):
             network: as in the order of the wall.
             shared_by_name: leave memory, queues and semaphores that are no files: they are the wall's own.
             landlock: the version of Landlock that holds files; what an older one does not know is refused here.
+            above: processes, and with a minus groups of them, that no signal is aimed at where Landlock holds none
+                back. Whoever means it gets around that; a command that ends all programs of some name does not.
 
         Raises:
             LookupError: no numbers are known for this processor.
@@ -84,7 +97,10 @@ class WallCalls(CallFilter):
             # may be written is cut short through what is opened.
             self._refuse_call(call_numbers("truncate"))
         if landlock < _SIGNALS_SINCE:
-            self._pass("kill", self._refuse_values(0, (_EVERYBODY,)))
+            spared = [number & 0xFFFF_FFFF for number in above]
+            self._pass("kill", self._refuse_values(0, (_EVERYBODY & 0xFFFF_FFFF, *spared)))
+            for name in _AIMED:
+                self._pass(name, self._refuse_values(0, spared))
         self._open_no_file_in_passing(landlock)
         self.allow_the_rest()
 
