@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -32,7 +33,8 @@ CHANGE_MODE = "change the mode of a file of the host"
 CUT_SHORT = "cut a file of the host short"
 CUT_SHORT_READING = "cut a file of the host short while reading it"
 CUT_SHORT_IN_PASSING = "cut a file of the host short while asking something of it"
-SIGNAL = "signal the host"
+SIGNAL_HOST = "signal the host"
+SIGNAL = "signal another program"
 
 ON_THE_NETWORK = frozenset({"tcp to this machine", "udp to this machine", "netlink socket"})
 """What a program with a network of its own may do."""
@@ -41,12 +43,12 @@ MUST_FAIL = ON_THE_NETWORK | {
     "read a secret file", "list the home folder", "write a file of the host", "write own code", "write /tmp",
     "vsock socket", "socket file", "abstract socket", "read a kernel key", "add a kernel key",
     "read host environment", "read host memory", "read host memory by process_vm_readv",
-    "trace the host", "take a host descriptor", SIGNAL, "use an inherited descriptor", "io_uring", "bpf",
+    "trace the host", "take a host descriptor", SIGNAL_HOST, SIGNAL, "use an inherited descriptor", "io_uring", "bpf",
     "new user namespace", CUT_SHORT, CUT_SHORT_READING, CUT_SHORT_IN_PASSING,
 }  # fmt: skip
 MUST_WORK_WITHOUT = (
     "read a secret file", "write a file of the host", "tcp to this machine", "socket file", "read host environment",
-    SIGNAL, CUT_SHORT, CUT_SHORT_READING,
+    SIGNAL_HOST, SIGNAL, CUT_SHORT, CUT_SHORT_READING,
 )  # fmt: skip
 
 _PROBE_S = 60.0
@@ -112,8 +114,9 @@ def weaker(trial: Trial) -> tuple[str, ...]:
     found = []
     if "open" in (_verdict(trial.outer, SIGNAL), _verdict(trial.inner, SIGNAL)):
         found.append(
-            "Commands can send signals to this user's other programs and so end or halt them, Remuda and a locked "
-            "screen among them; one that leaves an image of its memory behind when it crashes can be made to. "
+            "Commands can send signals to this user's other programs and so end or halt them, a locked screen among "
+            "them, Remuda only where that is meant; one that leaves an image of its memory when it crashes can be "
+            "made to. "
             f"It takes Linux 6.12 (Landlock {SIGNALS_HELD_SINCE}) to hold them back, and here is Landlock "
             f"{trial.landlock}."
         )
@@ -138,7 +141,7 @@ def _verdict(seen: Seen, name: str) -> str:
 
 def probe(argv: list[str]) -> int:
     """Make every attempt of the order on standard input; what came of each goes to standard output."""
-    if len(argv) != 1:
+    if len(argv) != 2:
         print("remuda: the role wall-probe is started by a trial only", file=sys.stderr)
         return 2
     # Behind the wall are this program and Python, no library.
@@ -146,6 +149,7 @@ def probe(argv: list[str]) -> int:
     seen: Seen = {name: (verdict, detail) for name, verdict, detail in probes.run(targets)}
     seen[WRITE_WORKSPACE] = _attempt(lambda: Path(argv[0], f"probe-{os.getpid()}").touch())
     seen[CHANGE_MODE] = _attempt(lambda: os.chmod(targets.secret_file, 0o600))
+    seen[SIGNAL] = _attempt(lambda: os.kill(int(argv[1]), 0))
     # After everything that wants to read what is in it.
     seen[CUT_SHORT] = _attempt(lambda: os.truncate(targets.secret_file, os.stat(targets.secret_file).st_size))
     seen[CUT_SHORT_IN_PASSING] = _attempt(lambda: _opened(targets.secret_file, os.O_ACCMODE | os.O_TRUNC))
@@ -189,6 +193,7 @@ def held(hidden: Sequence[str]) -> Trial:
     with (
         tempfile.TemporaryDirectory(prefix="remuda-wall-") as folder,
         decoys(place, window=False) as standing,
+        _bystander() as bystander,
     ):
         workspace = os.path.join(os.path.realpath(folder), "workspace")
         os.mkdir(workspace, 0o700)
@@ -196,13 +201,21 @@ def held(hidden: Sequence[str]) -> Trial:
         inner = _behind(WallOrder((), (workspace,), "none", tuple(hidden)))
         outer = _behind(WallOrder((), (workspace,), "all", tuple(hidden)))
         # Both at once: they mostly wait. The decoys are looked at before anything is tried without a wall.
-        walled = [_started([*command, *self_command("wall-probe"), workspace]) for command in (outer, [*outer, *inner])]
+        attacker = [*self_command("wall-probe"), workspace, str(bystander)]
+        walled = [_started([*command, *attacker]) for command in (outer, [*outer, *inner])]
         answers = list(_answers(walled, order))
         touched = standing.touched | ({CUT_SHORT} if os.stat(standing.secret_file).st_size == 0 else set())
-        without = next(_answers([_started([*self_command("wall-probe"), workspace])], order))
+        without = next(_answers([_started(attacker)], order))
     own_mounts = all(answer["own_mounts"] for answer in answers)
     seen = (without["seen"], answers[0]["seen"], answers[1]["seen"])
     return Trial(*seen, touched, own_mounts, lockdown.landlock_abi())
+
+
+@contextmanager
+def _bystander() -> Iterator[int]:
+    """A program that none of the attackers comes from; its number."""
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        yield process.pid
 
 
 def _behind(order: WallOrder) -> list[str]:

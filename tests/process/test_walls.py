@@ -700,7 +700,7 @@ def test_a_command_cuts_no_file_short_that_only_the_wall_around_it_lets_be_writt
     assert done.stdout == "wo\n", done.stderr
 
 
-@pytest.mark.parametrize("version", range(1, 6))
+@pytest.mark.parametrize("version", [1, 2, 4])
 def test_the_trial_says_what_an_older_landlock_does_not_hold(tmp_path: Path, system: list[str], version: int) -> None:
     trial = tried([*system, *on_old_kernel(version, "wall-trial"), str(tmp_path)], env={"PATH": os.environ["PATH"]})
     assert wall_trial.fault(trial) == ""

@@ -98,6 +98,13 @@ def _terminal(path: str) -> None:
     os.close(descriptor)
 
 
+def _signal_thread(pid: int) -> None:
+    # tgkill, which the standard library has for its own process only.
+    _libc.syscall.restype = ctypes.c_long
+    number = {"x86_64": 234, "aarch64": 131}[os.uname().machine]
+    _checked(_libc.syscall(ctypes.c_long(number), ctypes.c_long(pid), ctypes.c_long(pid), ctypes.c_long(0)))
+
+
 def _inherit() -> None:
     if not CAME_ALONG:
         raise OSError(errno.EBADF, "nothing came along")
@@ -144,6 +151,9 @@ def attempts(t: dict[str, str], pid: int) -> dict[str, Callable[[], object]]:
         "enter the root of a program": lambda: _read(f"/proc/{pid}/root{t['secret']}"),
         "open a file of a program": lambda: os.close(os.open(f"/proc/{pid}/fd/0", os.O_RDONLY)),
         "signal a program": lambda: os.kill(pid, 0),
+        "signal what it comes from": lambda: os.kill(os.getppid(), 0),
+        "signal a thread of what it comes from": lambda: _signal_thread(os.getppid()),
+        "stop what it comes from by pidfd": lambda: signal.pidfd_send_signal(os.pidfd_open(os.getppid()), 0),
         "stop a program by pidfd": lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 0),
         "limit a program": lambda: resource.prlimit(pid, resource.RLIMIT_CPU),
         "slow a program": lambda: os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid)),

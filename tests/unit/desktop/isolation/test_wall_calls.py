@@ -26,9 +26,15 @@ class Asked:
     """Asks the filter by the name of a call."""
 
     def __init__(
-        self, machine: str, network: Literal["none", "all"] = "none", *, shared: bool = False, landlock: int = 6
+        self,
+        machine: str,
+        network: Literal["none", "all"] = "none",
+        *,
+        shared: bool = False,
+        landlock: int = 6,
+        above: tuple[int, ...] = (),
     ) -> None:
-        calls = WallCalls(machine, network=network, shared_by_name=shared, landlock=landlock)
+        calls = WallCalls(machine, network=network, shared_by_name=shared, landlock=landlock, above=above)
         self.simulate = Simulator(calls.packed())
         self.architecture = ARCHITECTURES[machine]
         self.column = list(ARCHITECTURES).index(machine)
@@ -137,6 +143,17 @@ def test_calls_that_are_newer_or_of_another_mode_are_no_way_around(machine: str)
 def test_an_unknown_processor_has_no_filter() -> None:
     with pytest.raises(LookupError):
         WallCalls("riscv64", network="none", shared_by_name=False, landlock=6)
+
+
+def test_what_a_command_comes_from_is_spared_where_signals_are_not_held(machine: str) -> None:
+    above = tuple(each for pid in range(4000, 4032) for each in (pid, -pid))
+    asked, later = Asked(machine, landlock=5, above=above), Asked(machine, landlock=6, above=above)
+    for pid in (4000, 4031):
+        for name in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open"):
+            assert asked(name, pid, 9) == DENIED
+            assert later(name, pid, 9) == ALLOW
+        assert asked("kill", 2**32 - pid, 9) == asked("kill", 2**64 - pid, 9) == DENIED
+    assert asked("kill", 4032, 9) == asked("pidfd_open", 4032) == asked("kill", 2**32 - 4032, 9) == ALLOW
 
 
 def test_an_older_landlock_is_helped_where_it_does_not_look(machine: str) -> None:
