@@ -33,6 +33,9 @@ async def bench() -> AsyncIterator[CodexBench]:
         (Refuse(529), "PROVIDER_UNAVAILABLE", True),
         (Fault(code="context_length_exceeded"), "PROVIDER_CONTEXT_TOO_LONG", False),
         (Fault(code="insufficient_quota"), "PROVIDER_QUOTA_EXHAUSTED", False),
+        (Fault(code="rate_limit_exceeded"), "PROVIDER_RATE_LIMITED", True),
+        (Fault(), "PROVIDER_STREAM_CUT", True),
+        ([Say("Half"), Cut()], "PROVIDER_STREAM_CUT", True),
         (Cut(), "PROVIDER_UNREACHABLE", True),
     ],
 )

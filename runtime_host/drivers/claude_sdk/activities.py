@@ -33,6 +33,8 @@ class Activities:
 
     Attributes:
         artifacts: files that were changed, the newest state of each.
+        stopping: the CLI was asked to stop. What fails from then on was interrupted by that, and in its place the CLI
+            has words for the model.
 
     Args:
         tools: those that are switched on; what a model asks for besides runs no command and changes no file.
@@ -44,6 +46,7 @@ class Activities:
         self._gate = gate
         self._begun: dict[str, _Begun] = {}
         self._changed: dict[str, Artifact] = {}
+        self.stopping = False
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -70,6 +73,9 @@ class Activities:
         begun = self._begun.pop(call_id, None)
         if begun is None:
             return
+        if failed and self.stopping and not (begun.kind == "command" and _EXIT.match(said)):
+            yield _interrupted(call_id, begun)
+            return
         said, record = said[:MOST_CHARS], detail if isinstance(detail, Mapping) else {}
         if begun.kind == "command":
             yield _command(call_id, begun, said, record, failed=failed, denied=denied)
@@ -90,18 +96,9 @@ class Activities:
 
     def interrupted(self) -> Iterator[DriverEvent]:
         """Nothing more comes of what is still open."""
-        for call_id, begun in tuple(self._begun.items()):
-            del self._begun[call_id]
-            if begun.kind == "command":
-                about = {"command": _text(begun.about.get("command")), "output": "", "exit_code": None}
-                yield DriverEvent("command.completed", {"id": call_id, **about, "status": "interrupted"})
-            elif begun.kind == "change":
-                about = {"path": _path(begun.about), "change": "modified", "status": "interrupted"}
-                yield DriverEvent("file.changed", {"id": call_id, **about})
-            else:
-                error = "Interrupted; how far it got is not known."
-                about = {"name": begun.name, "result": None, "error": error, "status": "interrupted"}
-                yield DriverEvent("tool.completed", {"id": call_id, **about})
+        for call_id, begun in self._begun.items():
+            yield _interrupted(call_id, begun)
+        self._begun = {}
 
     def _change(
         self, call_id: str, begun: _Begun, record: Mapping[str, Any], *, failed: bool, denied: bool
@@ -114,6 +111,18 @@ class Activities:
             self._changed[path] = Artifact(type="workspace-change", path=path, change=kept, patch=diff or None)
         about = {"path": path, "change": change, "status": _status(failed=failed, denied=denied)}
         return DriverEvent("file.changed", {"id": call_id, **about, **({"diff": diff} if diff else {})})
+
+
+def _interrupted(call_id: str, begun: _Begun) -> DriverEvent:
+    if begun.kind == "command":
+        about = {"command": _text(begun.about.get("command")), "output": "", "exit_code": None}
+        return DriverEvent("command.completed", {"id": call_id, **about, "status": "interrupted"})
+    if begun.kind == "change":
+        about = {"path": _path(begun.about), "change": "modified", "status": "interrupted"}
+        return DriverEvent("file.changed", {"id": call_id, **about})
+    error = "Interrupted; how far it got is not known."
+    about = {"name": begun.name, "result": None, "error": error, "status": "interrupted"}
+    return DriverEvent("tool.completed", {"id": call_id, **about})
 
 
 def _command(

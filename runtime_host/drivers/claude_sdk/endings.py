@@ -130,7 +130,8 @@ def _failed(turn: TurnMapper, about: About, ended: Ended) -> DriverResult:
     else:
         access = Access(about.connector, about.connector.base_url, None, None)
         fault = ModelFault(kind, http_status=ended.api_status)
-        happened = explained(fault, access, model=_printable(about.model)).sentence
+        # Some end with a command to copy, which no more words may be taken for.
+        happened = explained(fault, access, model=_printable(about.model)).sentence.rstrip(".") + "."
     details: dict[str, object] = {"terminal_reason": ended.reason} if ended.reason else {}
     if ended.api_status is not None:
         details["http_status"] = ended.api_status

@@ -276,6 +276,7 @@ class ClaudeRun:
     def _break(self, cut: Cut) -> None:
         """End the run before the CLI does: by asking it, and if that takes too long by force."""
         self._cut = self._cut or cut
+        self._mapper.activities.stopping = True
         self._room.set()
         for call in self._calls:
             call.cancel()

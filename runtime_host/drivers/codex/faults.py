@@ -12,6 +12,9 @@ from runtime_host.results import RunError
 INCOMPLETE: Final = "Incomplete response returned, reason: "
 """How the CLI begins to say that the model stopped early."""
 
+_CUT: Final = "stream disconnected before completion: "
+"""How it begins to say that the reply broke off, once it has given up asking anew; it names no kind then."""
+
 
 class NativeFault(NamedTuple):
     """Why a turn failed, as the CLI says it.
@@ -37,6 +40,8 @@ def read_fault(error: object) -> NativeFault:
         stopped_by = message.removeprefix(INCOMPLETE)
         stopped_by = stopped_by if stopped_by in ("max_output_tokens", "content_filter") else "other"
     info = error.get("codexErrorInfo")
+    if info == "other" and isinstance(message, str) and message.startswith(_CUT):
+        info = "responseStreamDisconnected"
     if isinstance(info, str):
         return NativeFault(info, None, stopped_by)
     if isinstance(info, Mapping) and info:
@@ -99,12 +104,15 @@ _OF_KIND: Final = {
     "contextWindowExceeded": FaultKind.CONTEXT_TOO_LONG,
     "sessionBudgetExceeded": FaultKind.QUOTA_EXHAUSTED,
     "usageLimitExceeded": FaultKind.QUOTA_EXHAUSTED,
+    "rateLimitExceeded": FaultKind.RATE_LIMITED,
     "serverOverloaded": FaultKind.UNAVAILABLE,
+    "flexUnavailable": FaultKind.UNAVAILABLE,
     "internalServerError": FaultKind.UNAVAILABLE,
     "unauthorized": FaultKind.KEY_REFUSED,
     "badRequest": FaultKind.REQUEST_REFUSED,
     "other": FaultKind.REQUEST_REFUSED,
     "cyberPolicy": FaultKind.CONTENT_FILTERED,
+    "misalignmentPolicyViolation": FaultKind.CONTENT_FILTERED,
     "httpConnectionFailed": FaultKind.UNREACHABLE,
     "responseStreamConnectionFailed": FaultKind.UNREACHABLE,
     "responseStreamDisconnected": FaultKind.STREAM_CUT,
@@ -128,17 +136,26 @@ _WORDS: Final[dict[FaultKind, tuple[str, bool]]] = {
     ),
     FaultKind.RATE_LIMITED: ("The server of {connector} takes no more requests for now. Try again in a while.", True),
     FaultKind.UNAVAILABLE: ("The server of {connector} is in trouble or overloaded. Try again later.", True),
-    FaultKind.REQUEST_REFUSED: ("The server of {connector} refused the request to {model}.", False),
+    FaultKind.REQUEST_REFUSED: (
+        "The server of {connector} refused the request to {model}. Choose another model, or begin a new conversation.",
+        False,
+    ),
     FaultKind.CONTEXT_TOO_LONG: (
         "The conversation is longer than {model} can read. Begin a new one, or choose a model that reads more.",
         False,
     ),
-    FaultKind.CONTENT_FILTERED: ("The server of {connector} does not answer this for reasons of its rules.", False),
+    FaultKind.CONTENT_FILTERED: (
+        "The server of {connector} does not answer this for reasons of its rules. Put the question in other words.",
+        False,
+    ),
     FaultKind.UNREACHABLE: (
         "The server of {connector} could not be reached. Check the address and that this computer is online.",
         True,
     ),
-    FaultKind.STREAM_CUT: ("The connection to the server of {connector} broke off in the middle of the reply.", True),
-    FaultKind.SILENT: ("The server of {connector} did not answer in time.", True),
-    FaultKind.FAILED: ("The Codex CLI could not finish this.", False),
+    FaultKind.STREAM_CUT: (
+        "The reply of the server of {connector} broke off in the middle. Send again if you want a new one.",
+        True,
+    ),
+    FaultKind.SILENT: ("The server of {connector} did not answer in time. Try again later.", True),
+    FaultKind.FAILED: ("The Codex CLI could not finish this. Send again if you want a new reply.", False),
 }

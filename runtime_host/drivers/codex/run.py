@@ -24,6 +24,7 @@ from runtime_host.drivers.codex.mapping import TurnMapper
 from runtime_host.drivers.codex.profile import DRIVER_ID
 from runtime_host.errors import AgentNativeExecutionError, AgentRuntimeError, AgentSessionRecoveryError
 from runtime_host.events import DriverEvent
+from runtime_host.loop.model_apis.pieces import FaultKind
 from runtime_host.results import DriverResult, RunError
 from runtime_host.tools.base import ToolChannel, ToolDelivery, ToolRequest
 
@@ -421,7 +422,8 @@ class CodexRun:
             self._turn.model,
             of_the_way=self._session.fault_since(self._faults_before),
         )
-        return self._outcome("failed", error=error, finish_reason="native_error")
+        cut = error.code == FaultKind.STREAM_CUT.value
+        return self._outcome("failed", error=error, finish_reason="stream_incomplete" if cut else "native_error")
 
     def _outcome(self, status: Any, **more: Any) -> DriverResult:
         mapper = self.mapper
