@@ -18,9 +18,12 @@ from runtime_host.drivers.base import SessionOpening
 from runtime_host.drivers.codex import CodexDriver
 from runtime_host.policy import CHAT
 from runtime_host.programs import Toolchains
-from tests.loopback.claude_harness import needs_claude, options_for, say, staged
-from tests.loopback.codex_bench import READ_ONLY, WORK, Folders, ask, bench_of, of_type
-from tests.loopback.far_side import Say, Use
+from tests.loopback.claude_harness import MODEL, needs_claude, options_for, say, staged
+from tests.loopback.claude_model import ClaudeModel
+from tests.loopback.codex_bench import Folders, ask, bench_of, of_type
+from tests.loopback.codex_model import CLASSIC, CodexModel
+from tests.loopback.far_side import FarSide, Say, Use
+from tests.process.app_driver import Home, lines, served
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("linux")]
 
@@ -90,8 +93,7 @@ async def test_commands_of_claude(home: Path) -> None:
 
 
 @pytest.mark.needs("codex", "user-namespaces")
-@pytest.mark.parametrize("policy", [WORK, READ_ONLY])
-async def test_commands_of_codex(home: Path, policy: Any) -> None:
+async def test_commands_of_codex(home: Path) -> None:
     async with bench_of() as bench:
         driver = CodexDriver(
             bench.connectors,
@@ -100,7 +102,7 @@ async def test_commands_of_codex(home: Path, policy: Any) -> None:
             hidden=(str(bench.data),),
             toolchains=partial(installed, home, str(bench.data)),
         )
-        session = await driver.open(SessionOpening("session", bench.definition, bench.options_for(policy=policy)))
+        session = await driver.open(SessionOpening("session", bench.definition, bench.options))
         said, codes = [], []
         for command in asked(home):
             bench.model.answer([Use("exec_command", {"cmd": command})], Say("Done."))
@@ -111,3 +113,35 @@ async def test_commands_of_codex(home: Path, policy: Any) -> None:
             codes.append(done["exit_code"])
         await driver.aclose()
     see(home, said, codes)
+
+
+@pytest.mark.needs("landlock")
+@pytest.mark.parametrize(
+    ("harness", "model", "name", "use"),
+    [
+        pytest.param("anthropic.agent.sdk", ClaudeModel, MODEL, ("Bash", "command"), marks=needs_claude),
+        pytest.param(
+            "openai.codex.sdk", CodexModel, CLASSIC, ("exec_command", "cmd"),
+            marks=pytest.mark.needs("codex", "user-namespaces"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_whole_run_finds_what_a_short_path_does_not_name(
+    home: Path, harness: str, model: type[FarSide], name: str, use: tuple[str, str]
+) -> None:
+    """As from a desktop session, whose `PATH` no shell has set."""
+    (home / "work").mkdir()
+    (home / ".nvm/versions/node/v99.1.0/bin/node").rename(home / ".nvm/versions/node/v99.1.0/bin/persons-node")
+    far = model()
+    with served(far):
+        place = Home(home, {"PATH": "/usr/bin:/bin"})
+        place.connect(far, models=[name], vendor=far.vendor)
+        tool, argument = use
+        command = "persons-node --version; cat ../.cargo/credentials.toml ../.nvm/versions/node/v99.1.0/etc/npmrc"
+        far.always([Use(tool, {argument: command})], [Say("Done.")])
+        words = ["run", "Which version?", "--json", "--harness", harness, "--connector", "loopback", "--model", name]
+        done = place.run(*words, "--environment", f"dir:{home}/work", "--policy", "work")
+        assert done.returncode == 0, done
+        assert lines(done.stdout)[-1]["output_text"] == "Done."
+        assert "v99.1.0 --version" in far.told[-1].text
+        assert SECRET not in far.told[-1].text
