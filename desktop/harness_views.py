@@ -5,7 +5,6 @@ or asked. Invariant: what a harness can do and who holds it to that is in its ow
 of it is inspected; nothing is claimed of one that cannot be asked.
 """
 
-import os
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from desktop import sanitize
@@ -129,7 +128,8 @@ async def _inspection(host: "Host", choice: Choice) -> DriverInspection:
         execution=choice.execution(),
         context=OWNER,
         policy=policy_of("work" if works else "chat", choice.driver),
-        environment=Environment(type="local-directory", path=os.sep) if works else Environment(),
+        # Any folder does, but for one that holds what a session must not change.
+        environment=Environment(type="local-directory", path=str(host.paths.run)) if works else Environment(),
     )
     return await host.runtime.backend.driver(choice.driver).inspect(AgentDefinition(id=FIRST_AGENT), options)
 
@@ -150,13 +150,13 @@ async def rows(host: "Host") -> tuple[dto.HarnessRow, ...]:
 
 def _row(view: View) -> dto.HarnessRow:
     standing = view.standing
-    where = f"{view.touches} {view.held}." if view.held else view.touches
     return dto.HarnessRow(
         id=harness_id(view.driver),
         name=sanitize.line(view.name),
         state=standing.state,
         sentence=sanitize.sentence(standing.sentence),
-        touches=sanitize.sentence(where),
+        touches=sanitize.sentence(view.touches),
+        held=sanitize.sentence(f"{view.held}." if view.held else ""),
         version=sanitize.line(standing.version),
         supported=sanitize.line(view.supported),
         path=sanitize.sentence(standing.path),

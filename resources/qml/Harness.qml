@@ -187,6 +187,15 @@ Rectangle {
             Accessible.role: Accessible.List
             Accessible.name: "What " + harness.row.name + " can do"
 
+            Quiet {
+                width: parent.width
+                visible: text.length > 0
+                text: harness.row.held
+                font.pixelSize: theme.fontSmall
+                lineHeight: theme.lineReading
+                horizontalAlignment: Text.AlignLeft
+                wrapMode: Text.WrapAtWordBoundaryOrAnywhere
+            }
             Repeater {
                 model: harness.open ? harness.row.badges : []
                 Item {

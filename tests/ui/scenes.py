@@ -215,6 +215,7 @@ HARNESSES = (
         state="ready",
         sentence="Found on this computer.",
         touches="Reads the folder that you choose; may change files and run commands in it, without network.",
+        held="Files: its sandbox, tried at each opening. Commands: the same. Their network: no socket can be opened.",
         version="0.163.0",
         supported="0.163",
         path="/home/ada/.npm-global/lib/node_modules/@openai/codex/vendor/x86_64-unknown-linux-musl/codex/codex",

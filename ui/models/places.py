@@ -209,7 +209,8 @@ def harnesses(setup: Setup) -> list[dict[str, Any]]:
 def _harness(row: dto.HarnessRow) -> dict[str, Any]:
     word, icon, tone = HARNESS_STATES[row.state]
     version = f"Version {name(row.version)}" if row.version else ""
-    supported = f"Works with {name(row.supported)}" if row.supported else ""
+    # Of one that is not here, the way to it says which.
+    supported = f"Works with {name(row.supported)}" if row.supported and (row.version or not row.way) else ""
     words, codes = way(row.way)
     counts = [(kind, sum(badge.support == kind for badge in row.badges)) for kind in SUPPORT]
     summary = joined(*(f"{count} {SUPPORT[kind][0]}" for kind, count in counts if count), by=", ")
@@ -222,6 +223,7 @@ def _harness(row: dto.HarnessRow) -> dict[str, Any]:
         "tone": tone,
         "words": visible(row.sentence),
         "touches": visible(row.touches),
+        "held": visible(row.held),
         "versions": joined(version, supported, "picked by you" if row.picked else ""),
         "path": path_words(row.path),
         "way": words if row.state != "ready" else "",

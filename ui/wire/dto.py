@@ -255,7 +255,7 @@ class HarnessBadge(Part, frozen=True):
 class HarnessRow(Part, frozen=True):
     """A harness and how it stands on this computer.
 
-    `touches` says what it may do, `version` and `supported` what is here and what is known to work, `path` where (text
+    `touches` says what it may do, `held` who holds it to that, `version` and `supported` what is here and what is known to work, `path` where (text
     that nothing acts on), `way` what to do when it is not `ready`. `program`: it is a program that can be picked;
     `picked`: the person did.
     """
@@ -265,6 +265,7 @@ class HarnessRow(Part, frozen=True):
     state: Literal["ready", "missing", "unsupported", "unusable", "looking"]
     sentence: Sentence = ""
     touches: Sentence = ""
+    held: Sentence = ""
     version: Line = ""
     supported: Line = ""
     path: Sentence = ""

@@ -166,7 +166,7 @@ async def test_the_page_tells_how_each_harness_stands(
     assert (codex.name, codex.state, codex.version, codex.picked) == ("Codex", "ready", "0.163.0", True)
     assert codex.path.endswith("/bin/codex")
     assert {badge.name: badge.support for badge in codex.badges}["Stops when asked"] == "native"
-    assert "Files: its own sandbox" in codex.touches
+    assert "Files: its own sandbox" in codex.held
     assert (claude.name, claude.state) == ("Claude", "missing")
     assert "make harnesses" in claude.way
     # Another program is picked in the trusted dialog, and what is wrong with one is said there.
