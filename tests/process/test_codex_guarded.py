@@ -57,6 +57,8 @@ async def test_whichever_is_killed_ends_the_turn_and_leaves_nothing(bench: Codex
     marker.unlink()
     await asyncio.sleep(0.3)
     assert not marker.exists(), "a command outlived the CLI that began it"
+    # What it covers the folder's settings with stood there while the command ran.
+    assert [name for name in (".git", ".codex", ".agents", ".aws") if (bench.workspace / name).exists()] == []
     _, after = await ask(session, "Again.")
     assert after.status == "completed"
     await session.close()

@@ -20,6 +20,9 @@ from runtime_host.trees import remove_entry, remove_tree
 MARKER: Final = "remuda-codex-home"
 LOCK: Final = "lock"
 THREAD: Final = "thread"
+MASKS: Final = "masks"
+_COVERED: Final = (".git", ".codex", ".agents", ".aws")
+"""What the CLI lets no command write in a workspace."""
 CANARY: Final = ".remuda-canary"
 _EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 
@@ -102,6 +105,32 @@ class Home:
                 return file.read(256)
         except (OSError, ValueError):
             return ""
+
+    def begin_masks(self, workspace: str) -> None:
+        """Note which of the folders that the CLI covers are not there, and clear those of a run that was killed.
+
+        For as long as a command runs, empty ones stand for them in the workspace. Only for who works there alone: to
+        remove one takes the cover off wherever it is in place.
+        """
+        self.end_masks(workspace)
+        absent = [name for name in _COVERED if not os.path.lexists(os.path.join(workspace, name))]
+        _write(os.path.join(self.path, MASKS), "\n".join(absent).encode())
+
+    def end_masks(self, workspace: str) -> None:
+        """Remove what a killed command left in place of what was not there."""
+        note = os.path.join(self.path, MASKS)
+        try:
+            with open(note, encoding="ascii") as file:
+                noted = file.read(256).split()
+        except (OSError, ValueError):
+            return
+        for name in noted:
+            if name in _COVERED:
+                # Of somebody's own there is something in it.
+                with contextlib.suppress(OSError):
+                    os.rmdir(os.path.join(workspace, name))
+        with contextlib.suppress(OSError):
+            os.unlink(note)
 
     def let_go(self) -> None:
         """Another process may have it. Idempotent."""

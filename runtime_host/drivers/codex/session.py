@@ -341,13 +341,22 @@ class CodexSession:
     async def prepare(self) -> None:
         """Have the program there, also where it ended since the last turn."""
         if self.is_alive:
+            await self._masks(begin=True)
             return
         if (await self.end_server()).left:
             raise AgentSessionRecoveryError(
                 "Something of the Codex CLI that ended is still running, so no other one is started. Nothing was sent.",
                 session_id=self._opening.session_id,
             )
+        await self._masks(begin=True)
         await self._connect()
+
+    async def _masks(self, *, begin: bool) -> None:
+        """Leave nothing in the workspace that the CLI puts there for as long as a command runs."""
+        home, workspace = self._home, self.workspace
+        if home is not None:
+            look = home.begin_masks if begin else home.end_masks
+            await in_own_thread(lambda: look(workspace), "look at a folder")
 
     def effort(self, model: str, reasoning: ReasoningConfig | None) -> str | None:
         """What is said of the effort with each turn, because what an earlier one said stays."""
@@ -401,6 +410,7 @@ class CodexSession:
                 listed = await self.call("thread/backgroundTerminals/list", self._here(), within_s=CLEAN_S)
                 running = listed.get("data")
                 if not running and not await self._runs_below():
+                    await self._masks(begin=False)
                     return CommandsEnd(count, complete=True)
                 count = max(count, len(running or ()))
                 await self.call("thread/backgroundTerminals/clean", self._here(), within_s=CLEAN_S)
@@ -479,7 +489,10 @@ class CodexSession:
             # Asked politely it would write into its record that the user had stopped it, and whatever it waited for.
             with contextlib.suppress(OSError):
                 os.kill(server.program.pid, signal.SIGKILL)
-        return await server.stop(STOP_S)
+        end = await server.stop(STOP_S)
+        if end.complete:
+            await self._masks(begin=False)
+        return end
 
     async def close(self) -> None:
         """End what runs and let go of everything. Idempotent."""
