@@ -107,36 +107,43 @@ class Home:
             return ""
 
     def begin_masks(self, workspace: str) -> None:
-        """Note which of the folders that the CLI covers are not there, and clear those of a run that was killed.
+        """Note which of the folders that the CLI covers are not there, and clear what killed runs left of them.
 
         For as long as a command runs, empty ones stand for them in the workspace. Only for who works there alone: to
         remove one takes the cover off wherever it is in place.
         """
-        self.end_masks(workspace)
+        above = os.path.dirname(self.path)
+        for beside in os.listdir(above):
+            _clear_masks(os.path.join(above, beside, MASKS), workspace)
         absent = [name for name in _COVERED if not os.path.lexists(os.path.join(workspace, name))]
-        _write(os.path.join(self.path, MASKS), "\n".join(absent).encode())
+        _write(os.path.join(self.path, MASKS), os.fsencode("\0".join((workspace, *absent))))
 
     def end_masks(self, workspace: str) -> None:
         """Remove what a killed command left in place of what was not there."""
-        note = os.path.join(self.path, MASKS)
-        try:
-            with open(note, encoding="ascii") as file:
-                noted = file.read(256).split()
-        except (OSError, ValueError):
-            return
-        for name in noted:
-            if name in _COVERED:
-                # Of somebody's own there is something in it.
-                with contextlib.suppress(OSError):
-                    os.rmdir(os.path.join(workspace, name))
-        with contextlib.suppress(OSError):
-            os.unlink(note)
+        _clear_masks(os.path.join(self.path, MASKS), workspace)
 
     def let_go(self) -> None:
         """Another process may have it. Idempotent."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
+
+
+def _clear_masks(note: str, workspace: str) -> None:
+    try:
+        with open(note, "rb") as file:
+            noted_for, *names = os.fsdecode(file.read(16384)).split("\0")
+    except OSError:
+        return
+    if noted_for != workspace:
+        return
+    for name in names:
+        if name in _COVERED:
+            # Of somebody's own there is something in it.
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.join(workspace, name))
+    with contextlib.suppress(OSError):
+        os.unlink(note)
 
 
 class Canaries:

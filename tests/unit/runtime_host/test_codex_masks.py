@@ -32,6 +32,20 @@ def test_what_a_killed_run_left_goes_with_the_next_one(home: Home, work: Path) -
     assert sorted(os.listdir(work)) == [".agents", ".aws"], "the person's own was taken, or what is nobody's stays"
 
 
+def test_another_session_clears_what_one_left_in_the_same_folder_and_in_no_other(home: Home, work: Path) -> None:
+    other = work.parent / "other"
+    other.mkdir()
+    home.begin_masks(str(work))
+    (work / ".git").mkdir()
+    home.let_go()
+    next_one = Home.take(str(work.parent / "homes" / "next"), "next")
+    next_one.begin_masks(str(other))
+    assert (work / ".git").exists()
+    next_one.begin_masks(str(work))
+    assert os.listdir(work) == [".agents"]
+    next_one.let_go()
+
+
 def test_what_is_made_between_runs_is_nobody_s_to_take(home: Home, work: Path) -> None:
     home.begin_masks(str(work))
     home.end_masks(str(work))
