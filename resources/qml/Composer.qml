@@ -6,6 +6,7 @@ Item {
 
     property real most: 0
     readonly property Item first: folder.visible ? folder : edit
+    readonly property string place: now.folder
     readonly property bool composing: edit.preeditText.length > 0 || edit.inputMethodComposing
 
     function take() {
@@ -22,6 +23,8 @@ Item {
             remuda.send(edit.text);
     }
 
+    // With the folder chosen the message is what comes next.
+    onPlaceChanged: if (place.length > 0 && folder.focus) take()
     implicitHeight: box.y + box.height + line.height + theme.s4
 
     FolderChip {

@@ -11,6 +11,7 @@ T.AbstractButton {
     readonly property bool needed: now.folderUse === "required"
     readonly property string words: some ? now.folderShort : needed ? "Choose a folder…" : "Work in a folder…"
 
+    readonly property real around: 2 * theme.s12 + theme.iconSmall + 2 * theme.s8 + (more.visible ? more.width + theme.s8 : 0)
     readonly property real beyond: (access.visible ? access.width + theme.s8 : 0) + (more.visible ? more.width + theme.s8 : 0)
 
     function choose() { setup.propose("choose-folder", now.conversation); }
@@ -63,7 +64,7 @@ T.AbstractButton {
                 id: access
                 anchors.verticalCenter: parent.verticalCenter
                 visible: chip.some && text.length > 0
-                width: Math.min(implicitWidth, chip.most / 2)
+                width: Math.min(implicitWidth, Math.max(chip.most / 2, chip.most - chip.around - path.implicitWidth))
                 text: now.access
                 font.pixelSize: theme.fontSmall
                 elide: Text.ElideRight
