@@ -4,7 +4,12 @@ Owns the lie about the version of Landlock. What is then asked of this kernel is
 and it holds no more than that one would. For tests only: the program itself goes by what the kernel says.
 """
 
+import shutil
+import subprocess
 import sys
+
+WITHOUT_NAMESPACES = ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--"]
+"""A system that gives no program mounts of its own, as many that restrict user namespaces do."""
 
 _CODE = """
 import sys
@@ -24,3 +29,10 @@ sys.exit({"wall": walls.main, "wall-trial": wall_trial.main}[role](rest))
 def on_old_kernel(version: int, role: str, python: str = sys.executable) -> list[str]:
     """The command line of a role (`wall`, `wall-trial`) that goes by this version of Landlock."""
     return [python, "-I", "-c", _CODE, str(version), role]
+
+
+def gives_no_namespaces() -> bool:
+    """Whether such a system can be had here."""
+    if shutil.which(WITHOUT_NAMESPACES[0]) is None:
+        return False
+    return subprocess.run([*WITHOUT_NAMESPACES, "true"], capture_output=True, timeout=60, check=False).returncode == 0
