@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from desktop.harness_programs import WallReport
 from desktop.isolation import wall_trial, walls
 from desktop.isolation.wall_trial import CHANGE_MODE, MUST_FAIL, ON_THE_NETWORK, SIGNAL, WRITE_WORKSPACE, Seen, Trial
 from desktop.isolation.walls import WallError, WallOrder, real, spared
+from desktop.orders import harnesses
 from ui import lockdown
 
 
@@ -145,6 +147,19 @@ def test_signals_are_a_fault_where_they_can_be_held_and_said_where_they_cannot()
         assert f"here is Landlock {version}." in wall_trial.weaker(older)[0]
     # An older one excuses nothing else.
     assert "read host memory" in wall_trial.fault(HELD._replace(landlock=1, inner=seen("blocked", "read host memory")))
+
+
+def test_the_doctor_does_not_say_that_all_was_denied_where_it_was_not() -> None:
+    older = HELD._replace(landlock=4, inner=seen("blocked", SIGNAL))
+    answers = [
+        harnesses._walls(WallReport(wall_trial.fault(trial), wall_trial.weaker(trial), trial))
+        for trial in (HELD, older)
+    ]
+    assert [answer["holds"] for answer in answers] == [True, True]
+    assert [answer["sentence"] for answer in answers] == [harnesses.WALLS_HOLD, harnesses.NOT_LEFT]
+    assert [len(answer["weaker"]) for answer in answers] == [0, 1]
+    open_ones = [tried["name"] for tried in answers[1]["attempts"] if tried["verdict"] == "open"]
+    assert open_ones == [SIGNAL]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"without": {"a": 1}}', "null"])
