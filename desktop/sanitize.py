@@ -233,7 +233,8 @@ def _card_of(kind: dto.ItemKind, data: Mapping[str, Any]) -> dto.Card | None:
         return card(kind, about)
     said = dict(data)
     if kind == "plan":
-        items = [item for item in data.get("items", ()) if isinstance(item, Mapping)]
+        told = data.get("items")
+        items = [item for item in told if isinstance(item, Mapping)] if isinstance(told, list | tuple) else []
         said["steps"] = [{"text": item.get("text", ""), "state": step_state(item.get("status"))} for item in items]
     elif kind == "tool" and "arguments" in data and not isinstance(data["arguments"], str):
         said["arguments"] = shown_arguments(data["arguments"])

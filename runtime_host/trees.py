@@ -151,7 +151,7 @@ def _open_up(name: str, here: int) -> None:
                 os.close(opened)
         else:
             os.chmod(name, 0o700, dir_fd=here, follow_symlinks=False)
-    except (OSError, NotImplementedError):
+    except OSError:
         # What cannot be opened up may still be removable; opening it says so where it is not.
         return
 

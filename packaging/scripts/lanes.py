@@ -1,7 +1,7 @@
-"""Run the whole test suite in two lanes at once, each in a session of its own: real processes, and all the rest.
+"""Run the whole test suite in three lanes at once, each in a session of its own: real processes in two, all the rest.
 
-Real processes mostly wait, so that one core is free beside them. Owns the division and the one closing line for
-both. Must not know any test. Standard library only. Invariant: a lane that fails, or runs nothing, fails the whole.
+Real processes mostly wait, so that there is room beside them. Owns the division and the one closing line for
+all. Must not know any test. Standard library only. Invariant: a lane that fails, or runs nothing, fails the whole.
 
     lanes.py [PYTEST OPTIONS | PATHS]
 
@@ -33,7 +33,10 @@ def lanes(arguments: list[str]) -> list[list[str]]:
     """What each lane's pytest is told."""
     if any(not each.startswith("-") and (ROOT / each.partition("::")[0]).exists() for each in arguments):
         return [arguments]
-    return [[PROCESSES, *arguments], ["tests", f"--ignore={PROCESSES}", *arguments]]
+    files = sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / PROCESSES).glob("test_*.py"))
+    # Neighbours by name are of one kind, so each lane gets every other one.
+    processes = [files[::2], files[1::2]]
+    return [*([*some, *arguments] for some in processes), ["tests", f"--ignore={PROCESSES}", *arguments]]
 
 
 def counts(output: str) -> Counter[str]:
