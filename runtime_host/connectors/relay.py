@@ -87,6 +87,7 @@ class Relay:
         self._place = ""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._strangers: dict[Guest, None] = {}
         self._passing = 0
         self._ways: dict[tuple[NetworkSettings, str], httpx2.AsyncBaseTransport] = {}
         self._closed = False
@@ -149,11 +150,12 @@ class Relay:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         connector = self._leads_to
-        if task is None or connector is None or self._closed or len(self._tasks) >= MOST_CONNECTIONS:
+        if task is None or connector is None or self._closed or not self._has_room():
             writer.transport.abort()
             return
         self._tasks.add(task)
         guest = Guest(reader, writer)
+        self._strangers[guest] = None
         try:
             while await self._serve_one(guest, connector.vendor):
                 pass
@@ -166,7 +168,21 @@ class Relay:
                 raise
         finally:
             self._tasks.discard(task)
+            self._strangers.pop(guest, None)
             guest.cut()
+
+    def _has_room(self) -> bool:
+        """Whether one more connection is taken; of those that showed no token the oldest gives way.
+
+        Any program here can connect, another user's too, and must not keep out the one this road is for.
+        """
+        if len(self._tasks) < MOST_CONNECTIONS:
+            return True
+        stranger = next(iter(self._strangers), None)
+        if stranger is not None:
+            del self._strangers[stranger]
+            stranger.cut()
+        return stranger is not None
 
     async def _serve_one(self, guest: Guest, vendor: Vendor) -> bool:
         """One request; whether another may follow on this connection."""
@@ -187,6 +203,7 @@ class Relay:
             self.refused += 1
             await guest.refuse(found, found.body(vendor))
             return False
+        self._strangers.pop(guest, None)
         self._passing += 1
         try:
             await guest.while_there(self._pass(guest, vendor, request, *found))

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -417,6 +417,23 @@ async def test_so_many_at_once_and_no_more() -> None:
         assert [each.status_code for each in await asyncio.gather(*waiting)] == [200] * MOST_AT_ONCE
         assert (await road.ask("now")).status_code == 200
         assert model.asked == MOST_AT_ONCE + 1
+
+
+async def test_programs_that_show_no_token_do_not_keep_out_the_one_that_has_it() -> None:
+    """Another user of this computer can connect as often as they like."""
+    async with AsyncExitStack() as stack:
+        _, road = await stack.enter_async_context(road_to("anthropic"))
+        assert (await road.ask()).status_code == 200
+        held = []
+        for _ in range(relays.MOST_CONNECTIONS + 8):
+            held.append(await asyncio.open_connection("127.0.0.1", road.port))
+            stack.callback(held[-1][1].close)
+        assert (await road.ask()).status_code == 200, "the connection that was let in before was cut"
+        async with httpx2.AsyncClient(trust_env=False) as another:
+            road.client = another
+            assert (await road.ask()).status_code == 200
+        first, _ = held[0]
+        assert await asyncio.wait_for(first.read(), 5) == b"", "the oldest stranger kept its place"
 
 
 async def test_what_speaks_no_http_or_leaves_at_once_disturbs_nobody() -> None:
