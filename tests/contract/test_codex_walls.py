@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from runtime_host.drivers.codex import launch, probe
+from runtime_host.drivers.codex.system import roots_own
 from runtime_host.errors import AgentPolicyUnsupportedError
 from runtime_host.loop.own_thread import in_own_thread
 from tests.loopback.chat_server import DEFAULT_KEY
@@ -123,6 +124,21 @@ async def test_a_picture_is_looked_at_in_the_folder_only(bench: CodexBench, mode
         events, _ = await ask(session, "Look.", model=model)
     assert [told.pictures for told in bench.model.told] == [0, 0, 1]
     assert [data["name"] for data in of_type(events, "tool.completed")] == ["view_image"]
+
+
+@pytest.mark.needs("root")
+async def test_what_is_root_s_alone_is_not_a_command_s_because_root_runs_it(bench: CodexBench) -> None:
+    private = [path for path in roots_own() if path.startswith("/etc/shadow") or path == "/etc/ssl/private"]
+    assert "/etc/shadow" in private
+    looks = "; ".join(f"cat {path} || ls -a {path}" for path in private)
+    bench.model.answer([Use("exec_command", {"cmd": f"({looks}) 2>&1; echo END; cat /etc/passwd"})], Say("Done."))
+    async with bench.session() as session:
+        await ask(session, "Look.")
+    looked, _, rest = bench.model.told[-1].text.partition("END")
+    assert "root:" in Path("/etc/shadow").read_text(encoding="utf-8")  # noqa: ASYNC240 - a small file
+    assert "root:" not in looked
+    assert looked.count("Permission denied") >= len(private)
+    assert "root:" in rest
 
 
 async def test_a_script_has_tools_and_nothing_else(bench: CodexBench) -> None:

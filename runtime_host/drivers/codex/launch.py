@@ -71,6 +71,7 @@ class Order(NamedTuple):
         readable: what its sandbox has to read to work: the program itself.
         extra_readable: folders and files with programs that are not on every computer.
         base_url: of the relay.
+        closed: what commands may not read even where what holds it can be.
         workspace: by its real path.
         may_write: whether commands may write there.
         network: whether commands have the network.
@@ -90,6 +91,7 @@ class Order(NamedTuple):
     web_search: bool
     project: bool
     retries: int = RETRIES
+    closed: Sequence[str] = ()
 
 
 def command_line(order: Order) -> tuple[str, ...]:
@@ -110,6 +112,7 @@ def overrides(order: Order) -> dict[str, object]:
         # The CLI starts its own helpers by names that lie there.
         f"{places.codex_home}/{_OWN_NAMES}": "read",
         **{path: "read" for path in (*order.readable, *order.extra_readable)},
+        **dict.fromkeys(order.closed, "none"),
     }
     if order.may_write:
         files[places.scratch] = "write"

@@ -29,6 +29,7 @@ from runtime_host.drivers.codex.profile import DRIVER_ID
 from runtime_host.drivers.codex.projects import check_project
 from runtime_host.drivers.codex.run import CodexRun
 from runtime_host.drivers.codex.spending import Spending
+from runtime_host.drivers.codex.system import roots_own
 from runtime_host.errors import (
     AgentClosedError,
     AgentConfigurationChangedError,
@@ -196,6 +197,7 @@ class CodexSession:
             web_search=policy.provider_web_search == "allowed",
             project=self._settings.allow_project_config,
             retries=self._driver.retries,
+            closed=await in_own_thread(roots_own, "look at what is root's"),
         )
         # What the CLI starts by name, its sandbox among it, stands in no sandbox.
         places = dict.fromkeys((*toolchains.path, *os.environ.get("PATH", "").split(os.pathsep)))
