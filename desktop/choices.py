@@ -312,7 +312,7 @@ class _Shelf:
     def matches(self, words: list[str]) -> list[str]:
         """The models in which every one of the case-folded `words` is found."""
         if self._words is None:
-            harness = HARNESS_NAMES.get(self.driver, self.driver) if self.driver != NATIVE else ""
+            harness = HARNESS_NAMES.get(self.driver, self.driver)
             around = f"\n{self.connector.name}\n{self.connector.vendor}\n{harness}"
             self._words = [f"{model}\n{self._called(model)}{around}".casefold() for model in self.models]
         return [

@@ -17,11 +17,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.loopback.chat_server import ChatServer  # noqa: E402 - the tree is put on the path first
+from tests.loopback.chat_server import DEFAULT_KEY, ChatServer  # noqa: E402 - the tree is put on the path first
+from tests.loopback.codex_model import CLASSIC, CodexModel  # noqa: E402
+from tests.loopback.far_side import Say, Think, Use  # noqa: E402
 
 CONNECTOR, MODEL = "Workshop server", "prairie-14b"
 START_S = 40.0
@@ -63,15 +66,67 @@ def prune(cache: Path, older_than_days: int = 14) -> int:
 )
 
 
+FILES = {
+    "prune.py": """import time
+from pathlib import Path
+
+
+def prune(cache: Path, older_than_days: int = 13) -> int:
+    limit = time.time() - older_than_days * 86_400
+    old = [file for file in cache.iterdir() if file.stat().st_atime < limit]
+    for file in old:
+        file.unlink()
+    return len(old)
+""",
+    "test_prune.py": """import inspect
+import unittest
+
+import prune
+
+
+class Prune(unittest.TestCase):
+    def test_two_weeks_are_kept(self):
+        self.assertEqual(inspect.signature(prune.prune).parameters["older_than_days"].default, 14)
+""",
+}
+WORK = "Keep the cache for two weeks, and run the tests"
+PATCH = """*** Begin Patch
+*** Update File: prune.py
+@@
+-def prune(cache: Path, older_than_days: int = 13) -> int:
++def prune(cache: Path, older_than_days: int = 14) -> int:
+     limit = time.time() - older_than_days * 86_400
+*** End Patch
+"""
+STEPS = ("Find where the days are counted", "Change them to fourteen", "Run the tests")
+
+
+def plan(*states: str) -> Use:
+    steps = [{"step": step, "status": state} for step, state in zip(STEPS, states, strict=True)]
+    return Use("update_plan", {"plan": steps})
+
+
+ROUNDS = (
+    [Think("The default of `prune` is thirteen days."), plan("completed", "in_progress", "pending")],
+    [Use("apply_patch", PATCH)],
+    [plan("completed", "completed", "in_progress")],
+    [Use("exec_command", {"cmd": "python3 -m unittest -q"})],
+    [plan("completed", "completed", "completed")],
+    [Say("`prune` now keeps files for **14 days** instead of 13. The test passes.")],
+)
+
+
 class NoPicture(Exception):
     """A picture could not be taken; the message says why."""
 
 
+Server = TypeVar("Server", bound=ChatServer)
+
+
 @contextmanager
-def model_server() -> Iterator[ChatServer]:
-    """The loopback server, on a loop and thread of its own."""
+def serving(server: Server) -> Iterator[Server]:
+    """A loopback server, on a loop and thread of its own."""
     loop = asyncio.new_event_loop()
-    server = ChatServer("ok", key=None, model=MODEL)
     loop.run_until_complete(server.start())
     thread = threading.Thread(target=loop.run_forever, name="model server")
     thread.start()
@@ -88,12 +143,13 @@ def tool(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
 
-def remuda(data: Path, *arguments: str) -> None:
-    """One command of the command line."""
+def remuda(data: Path, *arguments: str, given: str | None = None) -> str:
+    """One command of the command line; what it printed."""
     command = [sys.executable, "-I", "-m", "desktop", "--data-dir", str(data), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         raise NoPicture(f"remuda {' '.join(arguments[:2])} ended with {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
 
 
 class App:
@@ -121,6 +177,10 @@ class App:
         if self._process.poll() is not None:
             raise NoPicture(f"the app ended with {self._process.returncode}")
         time.sleep(seconds)
+
+    def resize(self, width: int, height: int) -> None:
+        tool("xdotool", "windowsize", "--sync", self.window, str(width), str(height))
+        self.rest(1.0)
 
     def keys(self, *keys: str) -> None:
         tool("xdotool", "windowfocus", "--sync", self.window)
@@ -156,6 +216,23 @@ def app(data: Path, folder: Path) -> Iterator[App]:
         started.end()
 
 
+def harness(temporary: Path, folder: Path) -> None:
+    """A conversation in which the real Codex program works in a folder."""
+    data, project = temporary / "harness", Path.home() / "cache-tools"
+    project.mkdir()
+    for name, text in FILES.items():
+        (project / name).write_text(text, "utf-8")
+    with serving(CodexModel()) as model:
+        address = ("--base-url", model.base_url, "--key-stdin", "--model", CLASSIC)
+        remuda(data, "connectors", "add", "OpenAI", "--vendor", "openai", *address, given=DEFAULT_KEY)
+        model.answer(*ROUNDS)
+        remuda(data, "run", WORK, "--harness", "codex", "--environment", f"dir:{project}", "--policy", "work")
+        with app(data, folder) as used:
+            used.resize(1120, 900)
+            used.keys("ctrl+1")
+            used.picture("conversation-harness")
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("folder", nargs="?", type=Path, default=ROOT / "packaging/screenshots")
@@ -167,8 +244,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="p") as temporary:
         with app(Path(temporary, "new"), folder) as first:
             first.picture("first-run")
+        harness(Path(temporary), folder)
         data = Path(temporary, "used")
-        with model_server() as server:
+        with serving(ChatServer("ok", key=None, model=MODEL)) as server:
             remuda(data, "connectors", "add", CONNECTOR, "--base-url", server.base_url, "--model", MODEL)
             for question, server.reply in EXCHANGES:
                 remuda(data, "run", question, "--connector", CONNECTOR, "--model", MODEL)

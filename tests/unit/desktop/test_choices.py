@@ -204,6 +204,7 @@ def test_a_harness_is_found_by_its_name_and_is_a_default_only_when_it_was_chosen
     total, found = book.search("codex", None, 10)
     assert (total, {c.driver for c in found}) == (2, {CODEX})
     assert {c.driver for c in book.search("claude", None, 10)[1]} == {NATIVE, CLAUDE}
+    assert {c.driver for c in book.search("remuda", None, 10)[1]} == {NATIVE}
     assert {c.driver for c in book.search("", "OpenAI", 10)[1]} == {NATIVE, CODEX}
     first = book.default()
     assert first is not None
