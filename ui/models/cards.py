@@ -4,6 +4,7 @@ Owns their wording and marks. Must not know Qt: they are plain maps for the tran
 Invariants: a state is always an icon, a word and a colour; what comes from a harness is plain text.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ from ui.when import lasted
 from ui.wire import dto
 
 DENIED = "DENIED"
+
+ARGUMENT_CHARS = 200
+"""Most characters of what a tool was given while its card is folded."""
 
 _OPEN = {"plan": "In progress", "command": "Running", "tool": "Working", "change": "Writing"}
 _ENDED = {"complete": "Done", "stopped": "Stopped", "failed": "Failed", "unknown": "Unknown"}
@@ -138,11 +142,25 @@ def _first_lines(command: str) -> str:
     return "\n".join(lines[:COMMAND_LINES])[:COMMAND_CHARS]
 
 
+def _in_brief(arguments: str) -> str:
+    """What a tool was given, in one line without the marks of JSON; nested parts keep them."""
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    if not isinstance(given, dict):
+        return arguments
+    said = {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in given.items()
+    }
+    return next(iter(said.values())) if len(said) == 1 else ", ".join(f"{key}: {value}" for key, value in said.items())
+
+
 def _tool(head: Head, looks: Mapping[str, Any]) -> dict[str, Any]:
     del looks
     card = head.card if isinstance(head.card, dto.ToolCard) else dto.ToolCard(name="")
     title = one_line(card.name) or "Tool"
-    arguments = "" if head.expanded or card.arguments.strip() in ("", "{}") else one_line(card.arguments)[:200]
+    arguments = "" if head.expanded else one_line(_in_brief(card.arguments))[:ARGUMENT_CHARS]
     facts = lasted(card.duration_ms) if card.duration_ms else ""
     return {
         "name": f"Tool {title}",

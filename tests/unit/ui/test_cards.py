@@ -194,6 +194,29 @@ def test_a_long_command_is_cut_while_it_is_folded() -> None:
 # ------------------------------------------------------------------------- tools, changes, plans
 
 
+@pytest.mark.parametrize(
+    ("given", "shown_as"),
+    [
+        ('{"pattern":"**/*"}', "**/*"),
+        ('{"path":"a.txt","limit":3}', "path: a.txt, limit: 3"),
+        ('{"path":"a.t', '{"path":"a.t'),
+        ('{"text":"one\\ntwo\\u202e"}', "one two"),
+        ("[" * 5_000, "[" * 200),
+        ("{}", ""),
+    ],
+)
+def test_what_a_tool_was_given_is_one_plain_line_while_it_is_folded(given: str, shown_as: str) -> None:
+    tool = dto.Item(
+        id="i0", kind="tool", state="complete", text="", size_chars=0, card=dto.ToolCard(name="look", arguments=given)
+    )
+    transcript, _ = shown(tool)
+    words = str(head(transcript)["arguments"]).strip("\u2066\u2069")
+    assert shown_as in words
+    assert "\n" not in words
+    assert "\u202e" not in words
+    assert bool(words) == bool(shown_as)
+
+
 def test_a_tool_shows_arguments_and_result_when_it_is_unfolded() -> None:
     tool = dto.Item(
         id="i0", kind="tool", state="failed", text="a result\n", size_chars=9, detail="It did not answer.",
@@ -208,7 +231,7 @@ def test_a_tool_shows_arguments_and_result_when_it_is_unfolded() -> None:
         "12 ms",
         "It did not answer.",
     )
-    assert '"a"' in str(top["arguments"])
+    assert '{"b": 1}' in str(top["arguments"])
     transcript.toggle(0)
     assert kinds(transcript) == ["tool", "label", "code", "label", "output"]
     assert text_of(transcript, "code") == '{\n  "a": {\n    "b": 1\n  }\n}'
