@@ -113,6 +113,14 @@ async def test_the_folder_is_written_where_the_policy_says(bench: CodexBench, po
     assert (bench.workspace / "made").exists() is writes
 
 
+async def test_what_is_written_beside_the_folder_is_refused_and_not_taken_and_lost(bench: CodexBench) -> None:
+    script = f"cd {shlex.quote(str(bench.workspace))}/..; for to in . /tmp /; do echo x > $to/beside || echo NO; done"
+    bench.model.answer([Use("exec_command", {"cmd": script})], [Say("Done.")])
+    async with bench.session() as session:
+        await ask(session, "Write.")
+    assert bench.model.told[0].text.count("NO") == 3
+
+
 @pytest.mark.parametrize("model", [CLASSIC, CODE_MODE])
 async def test_a_picture_is_looked_at_in_the_folder_only(bench: CodexBench, model: str) -> None:
     (bench.data / "secret.png").write_bytes(PNG)

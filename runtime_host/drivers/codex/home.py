@@ -94,6 +94,15 @@ class Home:
         _write(path, data)
         return path
 
+    def put_program(self, name: str, text: str) -> str:
+        """Keep a script that is found by its name; the folder it is in, which no command can write."""
+        folder = os.path.join(self.path, "bin")
+        _private_folder(folder)
+        path = os.path.join(folder, name)
+        _write(path, text.encode())
+        os.chmod(path, 0o700)
+        return folder
+
     def note_thread(self, thread_id: str) -> None:
         """Keep the id of the thread beside what the CLI keeps of it."""
         _write(os.path.join(self.path, THREAD), thread_id.encode())

@@ -6,6 +6,7 @@ is turned on that asks, reports, updates or reads a project's settings unless th
 """
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -166,6 +167,25 @@ def environment(order: Order, token: str, path: str) -> dict[str, str]:
         "TMPDIR": places.tmp,
         TOKEN_VARIABLE: token,
     }
+
+
+def sandbox_program(bubblewrap: str) -> str:
+    """What stands for bubblewrap where the CLI looks for it: with it, nothing can be put beside what is let through.
+
+    Left alone, a command could write there, into memory that is gone with it, and would believe it had kept something.
+    """
+    return f"""#!/bin/sh
+seen=
+for word do
+    shift
+    if [ -z "$seen" ] && [ "$word" = -- ]; then
+        seen=1
+        set -- "$@" --remount-ro /
+    fi
+    set -- "$@" "$word"
+done
+exec {shlex.quote(bubblewrap)} "$@"
+"""
 
 
 def toml(value: object) -> str:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import shutil
 import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -202,7 +203,11 @@ class CodexSession:
         # What the CLI starts by name, its sandbox among it, stands in no sandbox.
         places = dict.fromkeys((*toolchains.path, *os.environ.get("PATH", "").split(os.pathsep)))
         found = search_path(os.pathsep.join(places), apart_from=(self.workspace, home.path))
-        path = os.pathsep.join((*self._cli.path_entries, found))
+        first: tuple[str, ...] = ()
+        if (bubblewrap := shutil.which("bwrap", path=found)) is not None:
+            script = launch.sandbox_program(bubblewrap)
+            first = (await in_own_thread(lambda: home.put_program("bwrap", script), "keep a program"),)
+        path = os.pathsep.join((*first, *self._cli.path_entries, found))
         try:
             program = await self._driver.programs.start(
                 ProgramOrder(
