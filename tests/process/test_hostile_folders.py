@@ -3,6 +3,7 @@
 Each attack is shown to work where what holds it is taken away.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -87,6 +88,32 @@ async def test_claude_starts_nothing_that_lies_in_its_folder_under_a_usual_name(
         assert result.result.status == "completed"
         await session.close()
     assert ("ANTHROPIC_API_KEY=" not in text_of(heard)) == held
+
+
+@needs_claude
+@needs_walls
+@pytest.mark.needs("landlock")
+async def test_what_a_command_left_running_ends_with_its_run_and_the_conversation_goes_on(place: Place) -> None:
+    """The folder is another run's from then on, maybe of another harness."""
+    beat = Path(place.root, "beat")
+    goes_on = "setsid sh -c 'while :; do date +%N >beat; sleep 0.02; done' </dev/null >/dev/null 2>&1 & sleep 0.2"
+    async with staged(OnPath(held=True, inner=HarnessPrograms(hidden=(place.data,)))) as stage:
+        stage.folder = os.path.join(place.data, "agents")
+        stage.model.answer([Use("Bash", {"command": goes_on})], Say("Begun."))
+        session = await stage.session(options=working(place))
+        result = await say(session, "Begin.")
+        assert (result.result.status, result.codes()) == ("completed", ["COMMANDS_ENDED"])
+        last = text_of(beat)
+        await asyncio.sleep(0.3)
+        assert last == text_of(beat) != "", "a command outlived its run"
+        stage.model.answer([Use("Bash", {"command": "echo quiet"})], Say("Yes."))
+        result = await say(session, "Again.")
+        assert (result.result.status, result.codes()) == ("completed", [])
+        assert len(stage.programs.started) == 2
+        assert "Begun." in str(stage.model.body(-1)), "what was said before was lost"
+        living = stage.programs.living()
+        assert len(living) == 1, "the CLI was ended where nothing was left running"
+        await session.close()
 
 
 @asynccontextmanager

@@ -18,10 +18,12 @@ from runtime_host.drivers.claude_sdk import endings
 from runtime_host.drivers.claude_sdk.endings import About, Cut
 from runtime_host.drivers.claude_sdk.mapping import TurnMapper
 from runtime_host.drivers.claude_sdk.ports import Gate, RunningCli, ToolAnswer
+from runtime_host.drivers.claude_sdk.processes import left_running
 from runtime_host.drivers.claude_sdk.profile import BEFORE_VERSION, FIRST_VERSION
 from runtime_host.drivers.claude_sdk.usage import NOTHING, Counts
 from runtime_host.errors import AgentNativeExecutionError, AgentRuntimeError, AgentSessionRecoveryError
 from runtime_host.events import DriverEvent
+from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.results import DriverResult
 from runtime_host.tools.base import ToolChannel, ToolDelivery, ToolRequest
 
@@ -263,6 +265,17 @@ class ClaudeRun:
         for event in self._mapper.broken_off():
             self._waiting.append(event)
         await self._seat.ended(self._mapper.counts if cli.lives else NOTHING, self._mapper.last_uuid)
+        if self._runs_commands and cli.lives:
+            await self._end_commands(cli)
+
+    async def _end_commands(self, cli: RunningCli) -> None:
+        """End what commands left running: the folder may be another run's from now on."""
+        pid = cli.pid
+        if pid is None or not await in_own_thread(lambda: left_running(pid), "look at processes"):
+            return
+        await self._end_cli(cli)
+        message = "A command still ran when the run was over, and was ended with it."
+        self._waiting.append(DriverEvent("diagnostic", {"code": "COMMANDS_ENDED", "level": "info", "message": message}))
 
     async def _end_cli(self, cli: RunningCli) -> None:
         end = await cli.stop(0)
