@@ -139,6 +139,8 @@ class _RunLines:
     def _event(self, event: dict[str, Any]) -> None:
         if event["type"] == "agent.message.delta":
             self._text(event["data"])
+        elif event["type"] == "agent.message.completed":
+            self._end_line()
         elif event["type"] == "diagnostic" and event["data"].get("code") == "EVENTS_DROPPED":
             print(f"\n[{event['data']['from']} to {event['data']['to']} are no longer kept]", flush=True)
         elif event["type"] == "diagnostic" and event["data"].get("code") == "RETRY":

@@ -68,8 +68,10 @@ def test_what_a_harness_does_is_said_beside_its_answer(capsys: pytest.CaptureFix
 def test_messages_between_which_a_harness_works_are_paragraphs_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     show = _RunLines(as_json=False)
     for kind, data in (
+        # A line is whole before what is said beside it: the two go different ways to one terminal.
         ("agent.message.delta", {"id": "1", "text": "I look "}),
         ("agent.message.delta", {"id": "1", "text": "first."}),
+        ("agent.message.completed", {"id": "1", "text": "I look first."}),
         ("command.started", {"id": "2", "command": "ls"}),
         ("agent.message.delta", {"id": "3", "text": "Two files."}),
         ("agent.message.delta", {"id": "4", "text": "Done."}),
