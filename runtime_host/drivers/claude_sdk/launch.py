@@ -149,7 +149,8 @@ def wall_of(home: Home, profile: Profile, cli: str, toolchains: Toolchains = NON
     """What the CLI itself stands behind; None where it has no tools of its own."""
     if profile.root is None:
         return None
-    own = tuple(home.folder(name) for name in ("config", "home", "tmp", "cwd"))
+    # Not its home: a shell that it starts for itself does what a file there says.
+    own = (home.folder("config"), home.folder("tmp"))
     root = (profile.root,)
     return Wall(
         # Its commands' own wall lets through no more than this one does.
