@@ -65,26 +65,22 @@ class Home:
     def _take(cls, path: str, session_id: str) -> Self:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         _private_folder(path)
-        with os.scandir(path) as entries:
-            is_new = next(entries, None) is None
-        marker = os.path.join(path, MARKER)
-        if is_new:
-            _write(marker, session_id.encode())
-        elif not is_ours(path, session_id):
-            raise OSError(errno.EEXIST, "not the folder of this session")
         lock = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            _lock(lock)
+            # What is there is looked at by its one owner only.
+            if os.listdir(path) == [LOCK]:
+                _write(os.path.join(path, MARKER), session_id.encode())
+            elif not is_ours(path, session_id):
+                raise OSError(errno.EEXIST, "not the folder of this session")
+            home = cls(path, lock)
+            for folder in home.places:
+                _private_folder(folder)
+            for folder in (home.places.tmp, home.places.scratch):
+                _empty(folder)
+        except BaseException:
             os.close(lock)
-            raise AgentBusyError(
-                "Another program works with this session of the Codex CLI. Wait until it has let go."
-            ) from None
-        home = cls(path, lock)
-        for folder in home.places:
-            _private_folder(folder)
-        for folder in (home.places.tmp, home.places.scratch):
-            _empty(folder)
+            raise
         return home
 
     def put_image(self, data: bytes, media_type: str) -> str:
@@ -207,11 +203,26 @@ def remove(path: str, session_id: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         held = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(held)
+            _remove_all(path)
         finally:
             os.close(held)
+        return
+    _remove_all(path)
+
+
+def _remove_all(path: str) -> None:
     # The marker last, so that a removal that was interrupted can be taken up again.
     remove_tree(path, last=MARKER)
+
+
+def _lock(lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise AgentBusyError(
+            "Another program works with this session of the Codex CLI. Wait until it has let go."
+        ) from None
 
 
 def _empty(folder: str) -> None:
