@@ -88,6 +88,9 @@ async def test_a_limit_of_the_answer_is_incomplete(bench: CodexBench) -> None:
         "max_output_tokens",
         "Half of it",
     )
+    assert result.error is not None
+    assert result.error.code == "PROVIDER_LENGTH_LIMIT"
+    assert "Ask it to go on" in result.error.message
 
 
 async def test_a_cli_that_is_killed_fails_its_turn_and_the_next_one_goes_on(bench: CodexBench) -> None:

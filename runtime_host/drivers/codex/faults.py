@@ -88,6 +88,15 @@ def run_error(fault: NativeFault, connector: str, model: str, *, of_the_way: str
     return RunError(code=told.kind.value, message=told.sentence + kept, retryable=told.retryable, details=details)
 
 
+def early_end(stopped_by: str, model: str) -> RunError:
+    """Why an answer is not whole though nothing failed."""
+    if stopped_by == "content_filter":
+        sentence = f"The rules of the server ended the reply of {model}. Put the question in other words."
+        return RunError(code="PROVIDER_CONTENT_FILTERED", message=f"{sentence} What it wrote is kept.")
+    sentence = f"{model} met its length limit, so the reply ends early. Ask it to go on."
+    return RunError(code="PROVIDER_LENGTH_LIMIT", message=f"{sentence} What it wrote is kept.")
+
+
 _OF_THE_WAY: Final = {502: FaultKind.UNREACHABLE, 504: FaultKind.SILENT}
 _OF_STATUS: Final = {
     400: FaultKind.REQUEST_REFUSED,

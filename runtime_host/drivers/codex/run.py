@@ -19,7 +19,7 @@ from runtime_host.drivers.base import Turn
 from runtime_host.drivers.codex import host_tools
 from runtime_host.drivers.codex.app_server import CallRefusedError, NoAnswerError, ServerGoneError, ServerSilentError
 from runtime_host.drivers.codex.denials import Denials
-from runtime_host.drivers.codex.faults import NativeFault, run_error
+from runtime_host.drivers.codex.faults import NativeFault, early_end, run_error
 from runtime_host.drivers.codex.mapping import TurnMapper
 from runtime_host.drivers.codex.profile import DRIVER_ID
 from runtime_host.errors import AgentNativeExecutionError, AgentRuntimeError, AgentSessionRecoveryError
@@ -415,7 +415,8 @@ class CodexRun:
             return self._outcome("cancelled")
         fault = mapper.fault
         if fault is not None and fault.stopped_by and fault.stopped_by != "other":
-            return self._outcome("incomplete", finish_reason=fault.stopped_by)
+            error = early_end(fault.stopped_by, self._turn.model)
+            return self._outcome("incomplete", error=error, finish_reason=fault.stopped_by)
         error = run_error(
             fault or _NO_FAULT,
             self._session.connector,
