@@ -401,6 +401,12 @@ class ChoiceBook:
         model = str(record.get("model"))
         return shelf.choice(model) if shelf is not None and shelf.has(model) else None
 
+    def kept(self, record: dict[str, Any] | None) -> Choice | None:
+        """The choice that a conversation goes on with: also a model that its connector does not list, or no longer."""
+        if record is None:
+            return None
+        return self.unlisted(str(record.get("driver")), str(record.get("connector")), str(record.get("model")))
+
     def search(self, text: str, connector: str | None, most: int) -> tuple[int, list[Choice]]:
         """(how many hold every word of `text`, the first `most` of them, those that begin with it ahead).
 

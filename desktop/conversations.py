@@ -262,7 +262,7 @@ class Conversations:
     def choice_of(self, record: ConversationRecord) -> tuple[Choice | None, str]:
         """(the choice a conversation is bound to, its effort)."""
         effort = str((record.choice or {}).get("effort", ""))
-        return self._choices().find(record.choice), effort
+        return self._choices().kept(record.choice), effort
 
     def live_run(self, conversation_id: str) -> Run | None:
         """The run that goes on now."""

@@ -230,5 +230,7 @@ def test_a_model_that_is_not_listed_can_be_named_where_the_harness_is_here() -> 
     named = book.unlisted(CODEX, "OpenAI", "gpt-new")
     assert named is not None
     assert (named.driver, named.model, named.efforts) == (CODEX, "gpt-new", ("high",))
+    assert book.kept(named.record()) == named, "a conversation that began with it goes on with it"
+    assert book.find(named.record()) is None, "and nothing new begins with it by itself"
     assert book.unlisted(CODEX, "Anthropic", "gpt-new") is None
     assert book.unlisted(CLAUDE, "Anthropic", "claude-new") is None
