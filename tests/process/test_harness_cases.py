@@ -187,6 +187,7 @@ def test_what_a_server_refuses_or_breaks_off_is_told_in_our_words(kind: Kind, ho
         cut = scene.run("What is it?", "--session", refused["session"], exit_code=1)
         assert (cut["status"], cut["finish_reason"]) == ("failed", "stream_incomplete")
         assert (cut["error"]["code"], cut["error"]["retryable"]) == ("PROVIDER_STREAM_CUT", True)
+        assert "Send again if you want a new one" in cut["error"]["message"]
         assert cut["output_text"] == "The capital"
         scene.goes_on()
 

@@ -114,6 +114,7 @@ _KINDS: Final[dict[int, FaultKind]] = {
     413: FaultKind.CONTEXT_TOO_LONG,
     429: FaultKind.RATE_LIMITED,
 }
+_BROKE: Final = "The connection broke before the reply was complete. Send again if you want a new one."
 _PASSING: Final = (FaultKind.RATE_LIMITED, FaultKind.UNAVAILABLE, FaultKind.STREAM_CUT)
 
 
@@ -122,7 +123,9 @@ def _failed(turn: TurnMapper, about: About, ended: Ended) -> DriverResult:
     if about.way_fault and ended.api_status in (None, 502, 503, 504):
         happened = about.way_fault
     elif kind is FaultKind.STREAM_CUT:
-        happened = "The connection broke before the reply was complete."
+        happened = _BROKE
+    elif kind is FaultKind.RATE_LIMITED:
+        happened = "The server takes no more requests for now. Try again in a while."
     elif kind is FaultKind.CONTEXT_TOO_LONG:
         happened = f"The conversation is longer than {_printable(about.model)} can read at once. Begin a new session."
     elif kind is FaultKind.FAILED:
@@ -151,7 +154,7 @@ def _kind(ended: Ended) -> FaultKind:
 
 
 _SAID: Final[dict[Cut, tuple[FaultKind, str, str]]] = {
-    "torn": (FaultKind.STREAM_CUT, "The connection broke before the reply was complete.", "stream_incomplete"),
+    "torn": (FaultKind.STREAM_CUT, _BROKE, "stream_incomplete"),
     "gone": (FaultKind.STREAM_CUT, "The Claude CLI ended in the middle of the run.", "stream_incomplete"),
     "silent": (
         FaultKind.SILENT,
