@@ -228,7 +228,7 @@ class Conversations:
         return self._row(record) if record else None
 
     def _row(self, record: ConversationRecord) -> Row:
-        choice = self._choices().find(record.choice)
+        choice = self._choices().kept(record.choice)
         where = choice.harness_name + " · " + choice.runs if choice else "its model is not set up here any more"
         agent = self._agents.get(record.agent_id)
         if agent is not None and len(self._agents) > 1:
