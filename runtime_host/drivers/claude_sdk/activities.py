@@ -18,6 +18,8 @@ MOST_CHARS: Final = 1024 * 1024
 """Of a command's output, or of anything else that a tool of the CLI says."""
 _MOST_DEPTH: Final = 32
 _EXIT: Final = re.compile(r"\A(?:Error: )?Exit code (\d{1,3})\n?")
+_WRAPPED: Final = re.compile(r"\s*<tool_use_error>(.*)</tool_use_error>\s*", re.DOTALL)
+_HOOKED: Final = re.compile(r"\APreToolUse:\w+ hook error: (?:\[[^\]\n]*\]: )?")
 _CHANGES: Final = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
 Change = Literal["created", "modified"]
 
@@ -76,7 +78,8 @@ class Activities:
         if failed and self.stopping and not (begun.kind == "command" and _EXIT.match(said)):
             yield _interrupted(call_id, begun)
             return
-        said, record = said[:MOST_CHARS], detail if isinstance(detail, Mapping) else {}
+        said = (own_words(said) if failed else said)[:MOST_CHARS]
+        record = detail if isinstance(detail, Mapping) else {}
         if begun.kind == "command":
             yield _command(call_id, begun, said, record, failed=failed, denied=denied)
         elif begun.kind == "change":
@@ -111,6 +114,12 @@ class Activities:
             self._changed[path] = Artifact(type="workspace-change", path=path, change=kept, patch=diff or None)
         about = {"path": path, "change": change, "status": _status(failed=failed, denied=denied)}
         return DriverEvent("file.changed", {"id": call_id, **about, **({"diff": diff} if diff else {})})
+
+
+def own_words(said: str) -> str:
+    """A failure without the marks that the CLI puts around it for the model."""
+    wrapped = _WRAPPED.fullmatch(said)
+    return _HOOKED.sub("", wrapped[1] if wrapped else said)
 
 
 def _interrupted(call_id: str, begun: _Begun) -> DriverEvent:

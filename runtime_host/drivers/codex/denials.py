@@ -17,6 +17,13 @@ _SCRIPT_TOOL: Final = "exec"
 _PATCH_TOOL: Final = "apply_patch"
 _ENDED: Final = re.compile(r"(?:[A-Z][^\n]*\n)*?Process exited with code (\d+)\n(?:[A-Z][^\n]*\n)*?Output:\n")
 """How the CLI begins to tell a model what became of a command."""
+_DID_NOT_FIT: Final = "verification failed"
+"""In the CLI's words about a patch that names lines the file does not have."""
+_CHANGE_FAILED: Final = "CHANGE_FAILED", "A change of files was not made: it did not fit what they hold."
+_CHANGE_DENIED: Final = (
+    "CHANGE_DENIED",
+    "A change of files was refused: it was not within what this session may write.",
+)
 _DENIED: Final = "The sandbox refused it; the Codex CLI itself tells nothing of such commands."
 
 
@@ -70,8 +77,8 @@ class Denials:
                 },
             )
         elif name == _PATCH_TOOL and call_id not in seen_items:
-            message = "A change of files was refused: it was not within what this session may write."
-            yield DriverEvent("diagnostic", {"code": "CHANGE_DENIED", "level": "warning", "message": message})
+            code, message = _CHANGE_FAILED if _DID_NOT_FIT in output.lower() else _CHANGE_DENIED
+            yield DriverEvent("diagnostic", {"code": code, "level": "warning", "message": message})
 
     def _what_became(self, output: str) -> tuple[str, str]:
         if self.is_stopping:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from runtime_host.canonical import freeze
 from runtime_host.connectors.base import Connector
+from runtime_host.drivers.claude_sdk.activities import own_words
 from runtime_host.drivers.claude_sdk.endings import About, Cut, result_of
 from runtime_host.drivers.claude_sdk.mapping import DELTA_CHARS, REPLY_CHARS, TurnMapper
 from runtime_host.drivers.claude_sdk.naming import native_names, wire_names
@@ -340,3 +341,16 @@ def test_a_name_that_fits_stays() -> None:
 
 def _wires(*tools: str) -> Iterator[str]:
     yield from wire_names(tools).values()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("<tool_use_error>File does not exist.</tool_use_error>", "File does not exist."),
+        ("PreToolUse:Read hook error: This path leads out.", "This path leads out."),
+        ("PreToolUse:Read hook error: [callback]: This path leads out.", "This path leads out."),
+        ("a <tool_use_error> in the middle", "a <tool_use_error> in the middle"),
+    ],
+)
+def test_a_failure_is_told_without_the_marks_that_are_for_the_model(said: str, told: str) -> None:
+    assert own_words(said) == told

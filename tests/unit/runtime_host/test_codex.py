@@ -553,3 +553,17 @@ def test_a_command_that_nothing_was_told_of_is_found_and_no_other() -> None:
     assert stopped.data["status"] == "interrupted"
     list(denials.events(call("5", "exec", "permission denied"), set()))
     assert [event.data["level"] for event in denials.closing_events()] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("output", "code"),
+    [
+        ("apply_patch verification failed: Failed to find expected lines in a.py", "CHANGE_FAILED"),
+        ("patch rejected: writing outside of the project", "CHANGE_DENIED"),
+    ],
+)
+def test_a_change_that_did_not_fit_is_not_told_as_refused(output: str, code: str) -> None:
+    call = {"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** Begin Patch"}
+    answer = {"type": "custom_tool_call_output", "call_id": "c", "output": output}
+    entries = [{"type": "response_item", "payload": payload} for payload in (call, answer)]
+    assert [event.data["code"] for event in Denials().events(entries, frozenset())] == [code]
