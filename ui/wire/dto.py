@@ -255,9 +255,9 @@ class HarnessBadge(Part, frozen=True):
 class HarnessRow(Part, frozen=True):
     """A harness and how it stands on this computer.
 
-    `touches` says what it may do, `held` who holds it to that, `version` and `supported` what is here and what is known to work, `path` where (text
-    that nothing acts on), `way` what to do when it is not `ready`. `program`: it is a program that can be picked;
-    `picked`: the person did.
+    `touches` says what it may do, `held` who holds it to that, `version` and `supported` what is here and what is known
+    to work, `path` where (text that nothing acts on), `way` what to do when it is not `ready`. `program`: it is a
+    program that can be picked; `picked`: the person did.
     """
 
     id: Id
