@@ -141,7 +141,11 @@ def test_an_unknown_outcome_is_shown_with_what_can_be_done_and_never_sent_again(
     [
         (("run", "Hi", "--policy", "everything"), 2, "chat, read, work"),
         (("run", "Hi", "--policy", "work"), 1, "filesystem"),
-        (("run", "Hi", "--environment", "somewhere"), 2, "none, dir: with a full path, or managed"),
+        (
+            ("run", "Hi", "--environment", "somewhere"),
+            2,
+            "For a folder it is dir:PATH, with the full path; else none or managed",
+        ),
         (("run", "Hi", "--environment", "managed"), 1, "native.agent"),
         (("run", "Hi", "--metadata", "no pair"), 2, "NAME=VALUE"),
         (("run", "Hi", "--schema", "/etc/hostname"), 2, "not JSON"),
