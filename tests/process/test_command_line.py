@@ -144,7 +144,7 @@ def test_an_unknown_outcome_is_shown_with_what_can_be_done_and_never_sent_again(
         (
             ("run", "Hi", "--environment", "somewhere"),
             2,
-            "For a folder it is dir:PATH, with the full path; else none or managed",
+            "For a folder it is dir:PATH, with the full path; else none",
         ),
         (("run", "Hi", "--environment", "managed"), 1, "native.agent"),
         (("run", "Hi", "--metadata", "no pair"), 2, "NAME=VALUE"),
