@@ -81,6 +81,8 @@ class Host:
     def __init__(self, paths: ProfilePaths) -> None:
         self.paths = paths
         self.ended = asyncio.Event()
+        self._serves = False
+        """It is up to window, runs and orders when it ends; before that, to the command that it was started for."""
         self.removing = False
         """Everything of this profile was removed from what it knows, and its files go once it has ended."""
         self._stack = AsyncExitStack()
@@ -377,7 +379,7 @@ class Host:
     def end_when_idle(self) -> None:
         """End the host if neither window nor run nor order holds it."""
         windowless = self.window is None or not self.window.is_open
-        if windowless and not self.conversations.busy and not self.operations.active:
+        if self._serves and windowless and not self.conversations.busy and not self.operations.active:
             self.ended.set()
 
     async def run_until_ended(self) -> None:
@@ -386,6 +388,9 @@ class Host:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self.ended.set)
         leave = self.conversations.on_change(lambda conversation_id: self.end_when_idle_soon())
+        # What was asked for and done before does not count: a question in its first moment would end a window's host.
+        self._serves = True
+        self.end_when_idle_soon()
         try:
             await self.ended.wait()
         finally:

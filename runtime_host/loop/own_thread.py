@@ -41,3 +41,16 @@ async def in_own_thread(call: Callable[[], T], name: str) -> T:
     result = await future
     thread.join()
     return result
+
+
+async def to_its_end(call: Callable[[], T], name: str) -> T:
+    """As `in_own_thread`, for a call that leaves something behind: a cancelled caller waits until it is over."""
+    work = asyncio.ensure_future(in_own_thread(call, name))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait({work})
+        if not work.cancelled():
+            # Its own fault is nobody's any more.
+            work.exception()
+        raise

@@ -38,7 +38,7 @@ from runtime_host.errors import (
     AgentDriverConfigurationError,
     AgentPolicyUnsupportedError,
 )
-from runtime_host.loop.own_thread import in_own_thread
+from runtime_host.loop.own_thread import in_own_thread, to_its_end
 from runtime_host.models.reasoning import ReasoningMap
 from runtime_host.programs import ProgramOrder, Programs, Toolchains, search_path
 
@@ -184,7 +184,7 @@ class ClaudeSession:
             relay = Relay(self._host.connectors, execution.connector, timeouts=self._host.timeouts)
             self._relay = await relay.open()
         makes = await self._host.makes_clis()
-        order = await in_own_thread(lambda: self._order(launch), "prepare claude")
+        order = await to_its_end(lambda: self._order(launch), "prepare claude")
         offers = {
             wire: offer for wire, name in self._tools.items() for offer in self._opening.tools if offer.name == name
         }
@@ -347,7 +347,7 @@ class _Seat:
     async def begin(self, run_id: str) -> None:
         session = self._session
         at = await session.look()
-        await in_own_thread(lambda: session.home.begin_run(run_id, at), "note claude run")
+        await to_its_end(lambda: session.home.begin_run(run_id, at), "note claude run")
 
     async def is_recorded(self) -> bool:
         return await self._session.is_recorded()

@@ -38,7 +38,7 @@ from runtime_host.errors import (
     AgentRuntimeDependencyError,
     AgentSessionRecoveryError,
 )
-from runtime_host.loop.own_thread import in_own_thread
+from runtime_host.loop.own_thread import in_own_thread, to_its_end
 from runtime_host.programs import ProgramEnd, ProgramError, ProgramOrder, search_path
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class CodexSession:
         first: tuple[str, ...] = ()
         if (bubblewrap := shutil.which("bwrap", path=found)) is not None:
             script = launch.sandbox_program(bubblewrap)
-            first = (await in_own_thread(lambda: home.put_program("bwrap", script), "keep a program"),)
+            first = (await to_its_end(lambda: home.put_program("bwrap", script), "keep a program"),)
         path = os.pathsep.join((*first, *self._cli.path_entries, found))
         try:
             program = await self._driver.programs.start(
@@ -300,7 +300,7 @@ class CodexSession:
         self.thread_id = thread["id"]
         self.record = Record(str(thread["path"]))
         thread_id = self.thread_id
-        await in_own_thread(lambda: home.note_thread(thread_id), "keep an id")
+        await to_its_end(lambda: home.note_thread(thread_id), "keep an id")
         return said
 
     async def _old_thread(self, path: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -387,7 +387,7 @@ class CodexSession:
         home = self._home
         if home is None:
             raise AgentClosedError("This session is closed.")
-        return await in_own_thread(lambda: home.put_image(part.data, part.media_type), "keep a picture")
+        return await to_its_end(lambda: home.put_image(part.data, part.media_type), "keep a picture")
 
     def forget_images(self, paths: list[str]) -> None:
         for path in paths:

@@ -470,8 +470,12 @@ async def test_the_host_does_not_end_between_enter_and_the_reply(seat: Seat, hos
 
 async def run_on(host: Host) -> None:
     """Serve without a window until the host ends by itself."""
-    leave = host.conversations.on_change(lambda conversation_id: host.end_when_idle_soon())
-    try:
-        await asyncio.wait_for(host.ended.wait(), 20)
-    finally:
-        leave()
+    await asyncio.wait_for(host.run_until_ended(), 20)
+
+
+async def test_a_question_before_a_host_serves_does_not_end_it(host: Host) -> None:
+    """A command that is the host is asked how it stands in its first moment; a window is opened on it later."""
+    host.desk.window = host.window = None
+    host.end_when_idle()
+    assert not host.ended.is_set()
+    await run_on(host)
