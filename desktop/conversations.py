@@ -202,6 +202,8 @@ class Conversations:
         self._works: set[asyncio.Task[Any]] = set()
         self._hinted: set[str] = set()
         self._leaving: set[str] = set()
+        self._accepting: set[str] = set()
+        """New ones whose first message is on its way."""
         self._opening: dict[str, asyncio.Lock] = {}
         self.on_rest: Callable[[], None] = lambda: None
         """Called when something asked for has come to its end."""
@@ -243,8 +245,11 @@ class Conversations:
         if ending is not None:
             return ending.state
         state = _ENDED.get(record.state, "done")
-        # Said to be running by a host that ended, and not taken up by this one: not known.
-        return "unknown" if state in ("admitting", "working") else state
+        if state not in ("admitting", "working"):
+            return state
+        # Open here and its run not heard of yet: it is being accepted. Else it was said to be running by a host that
+        # ended, and was not taken up by this one: not known.
+        return "admitting" if record.conversation_id in self._accepting else "unknown"
 
     async def whole(self) -> list[ConversationRecord]:
         """All there are, put away or not, by agent and then in the order they were begun."""
@@ -584,6 +589,8 @@ class Conversations:
         except AgentRuntimeError:
             await self._delete(conversation_id)
             raise
+        finally:
+            self._accepting.discard(conversation_id)
 
     async def _say(self, conversation_id: str, message: "_Message", draft: str | None) -> tuple[str, Run]:
         text, choice, effort = message.text, message.choice, message.effort
@@ -715,7 +722,13 @@ class Conversations:
             tx.add_conversation_session(conversation_id, session.session_id, reference)
             tx.put_agent_hint(agent_id, True, None)
 
-        await self._profile.transact(begin)
+        if state:
+            self._accepting.add(conversation_id)
+        try:
+            await self._profile.transact(begin)
+        except BaseException:
+            self._accepting.discard(conversation_id)
+            raise
         self._hinted.add(agent_id)
         self._live[conversation_id] = live = _Live(session)
         self._rest_soon(conversation_id, live)

@@ -18,7 +18,8 @@ from tests.process.app_driver import PATIENCE_S, Home, lines, served
 pytestmark = [pytest.mark.process, pytest.mark.needs("linux", "landlock")]
 SENTINEL = "a-word-of-the-host-4711"
 UNTOLD_KEY = f"{DEFAULT_KEY[:-1]}[{DEFAULT_KEY[-1]}]"
-"""As a pattern, so that the command that looks for the key does not bring it along."""
+UNTOLD_SENTINEL = f"{SENTINEL[:-1]}[{SENTINEL[-1]}]"
+"""As patterns, so that the command that looks for the key does not bring it along."""
 
 
 def command(place: Home, far: FarSide) -> str:
@@ -26,7 +27,9 @@ def command(place: Home, far: FarSide) -> str:
     return "\n".join(
         [
             "env",
-            "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'",
+            # No more than what is looked for: a busy machine's processes would fill what is told of a command.
+            "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'"
+            f" | grep -ao -e '{UNTOLD_KEY}' -e '{UNTOLD_SENTINEL}' | sort -u",
             f"grep -rshao '{UNTOLD_KEY}' {place.folder} 2>/dev/null && echo ''key''-in-a-file",
             f"cat {place.folder}/note.txt 2>/dev/null",
             f"head -c 15 {place.profile.store} 2>/dev/null && echo",

@@ -53,14 +53,14 @@ async def test_cards_come_live_and_stand_afterwards(seat: Seat, host: Host) -> N
     await puppet.wait_for(dto.Selected)
     plays(host, *work(gate))
     await puppet.ask(new_send(puppet, "Build it"))
-    added = await puppet.wait_for(dto.ItemAdded, lambda m: m.item.kind == "command")
-    await until(lambda: len(puppet.text_of(added.item.id)) == len(LONG))
-    assert puppet.text_of(added.item.id) == LONG
+    added = await puppet.wait_for_item("command")
+    await until(lambda: len(puppet.text_of(added.id)) == len(LONG))
+    assert puppet.text_of(added.id) == LONG
     running = (await newest_items(puppet))[-1]
     assert (running.kind, running.state, running.size_chars) == ("command", "open", len(LONG))
     gate.set()
     await until_ended(puppet)
-    done = await puppet.wait_for(dto.ItemDone, lambda m: m.item == added.item.id)
+    done = await puppet.wait_for(dto.ItemDone, lambda m: m.item == added.id)
     assert isinstance(done.card, dto.CommandCard)
     assert (done.state, done.card.exit_code) == ("complete", 1)
     items = await newest_items(puppet)
