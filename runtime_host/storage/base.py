@@ -15,8 +15,10 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from runtime_host.canonical import FrozenDict
+from runtime_host.storage.rows import Row
 
 T = TypeVar("T")
+RowT = TypeVar("RowT", bound=Row)
 
 RunPhase = Literal["admitted", "dispatched", "completed", "failed", "cancelled", "incomplete", "unknown"]
 OPEN_PHASES: tuple[RunPhase, ...] = ("admitted", "dispatched")
@@ -251,6 +253,24 @@ class AgentTx(Protocol):
 
     def unresolved_tool_calls(self, session_id: str) -> list[ToolCallRecord]:
         """Calls of a session that are executing or interrupted."""
+        ...
+
+    # records of the loop and its gate (`runtime_host.storage.rows`)
+    def put_row(self, record: Row) -> None:
+        """Add a record, or put it in the place of the one with its key.
+
+        Raises:
+            ValueError: another record has what only one may have; or the session it names is not there.
+        """
+        ...
+
+    def row(self, kind: type[RowT], *key: str) -> RowT | None: ...
+    def rows(self, kind: type[RowT], **equal: str | int | bool | None) -> list[RowT]:
+        """Those whose fields are equal to these, in the order in which they were first put."""
+        ...
+
+    def delete_row(self, kind: type[Row], *key: str) -> None:
+        """Remove one, its bytes from the disk as well; a missing one is no error."""
         ...
 
     # small facts (hints, schema of others); JSON values

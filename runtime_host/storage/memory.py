@@ -22,12 +22,14 @@ from runtime_host.storage.base import (
     ItemRecord,
     ItemState,
     RequestRecord,
+    RowT,
     RunRecord,
     SessionRecord,
     ToolCallRecord,
     session_fact,
 )
 from runtime_host.storage.common import check_ids, from_json, request_conflict, storable, to_json
+from runtime_host.storage.rows import JSON_FIELDS, TABLES, Row
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -83,6 +85,7 @@ class _Tables:
         self.image_uses: dict[tuple[str, int], tuple[int, str, ImageUse]] = {}
         self.outbox: dict[tuple[str, str], tuple[int, str]] = {}
         self.facts: dict[str, str] = {}
+        self.rows: dict[type[Row], dict[tuple[str, ...], tuple[int, bytes]]] = {kind: {} for kind in TABLES}
 
 
 class _MemoryTx:
@@ -136,6 +139,10 @@ class _MemoryTx:
             self._set(tables.positions, position, _MISSING)
         for key in [key for key in tables.facts if key.startswith(session_fact(session_id, ""))]:
             self._set(tables.facts, key, _MISSING)
+        for kind, kept in tables.rows.items():
+            if TABLES[kind].of_session:
+                for row in [key for key, (_, data) in kept.items() if _of_session(kind, data) == session_id]:
+                    self._set(kept, row, _MISSING)
 
     # requests
 
@@ -292,6 +299,40 @@ class _MemoryTx:
     def unresolved_tool_calls(self, session_id: str) -> list[ToolCallRecord]:
         return [call for call in self._all_tool_calls() if call.session_id == session_id and call.phase in UNRESOLVED]
 
+    # records of the loop and its gate
+
+    def put_row(self, record: Row) -> None:
+        kind = type(record)
+        table, kept = TABLES[kind], self._tables.rows[kind]
+        if table.of_session and record.session_id not in self._tables.sessions:  # type: ignore[attr-defined]
+            raise ValueError(f"{table.name}: there is no such session")
+        record = _storable(record)
+        key = tuple(str(getattr(record, field)) for field in table.key)
+        for unique in table.unique:
+            fields = unique.split("+")
+            mine = [getattr(record, field) for field in fields]
+            for other, (_, data) in kept.items():
+                there = _decoded(kind, data)
+                if other != key and [getattr(there, field) for field in fields] == mine:
+                    raise ValueError(f"{table.name}: {unique} is there already")
+        order, _ = kept.get(key) or (next(self._tables.order), b"")
+        self._set(kept, key, (order, msgspec.msgpack.encode(record)))
+
+    def row(self, kind: type[RowT], *key: str) -> RowT | None:
+        kept = self._tables.rows[kind].get(key)
+        return None if kept is None else _decoded(kind, kept[1])
+
+    def rows(self, kind: type[RowT], **equal: str | int | bool | None) -> list[RowT]:
+        table = TABLES[kind]
+        if unknown := equal.keys() - set(table.fields):
+            raise ValueError(f"{table.name} has no {', '.join(sorted(unknown))}")
+        found = (_decoded(kind, data) for _, data in sorted(self._tables.rows[kind].values()))
+        return [record for record in found if all(getattr(record, name) == value for name, value in equal.items())]
+
+    def delete_row(self, kind: type[Row], *key: str) -> None:
+        if key in self._tables.rows[kind]:
+            self._set(self._tables.rows[kind], key, _MISSING)
+
     # facts
 
     def put_fact(self, key: str, value: Any) -> None:
@@ -337,6 +378,27 @@ class _MemoryTx:
         tables = self._tables
         positions = range(max(first, 0), min(end, self.count_items(session_id)))
         return [tables.items[tables.positions[session_id, position]] for position in positions]
+
+
+def _storable(record: Row) -> Row:
+    """The record as a file would give it back."""
+    texts = {
+        name: storable(value) for name in record.__struct_fields__ if isinstance(value := getattr(record, name), str)
+    }
+    jsons = {
+        name: from_json(to_json(value))
+        for name in JSON_FIELDS[type(record)]
+        if (value := getattr(record, name)) is not None
+    }
+    return msgspec.structs.replace(record, **{**texts, **jsons})
+
+
+def _of_session(kind: type[Row], data: bytes) -> str:
+    return str(_decoded(kind, data).session_id)  # type: ignore[attr-defined]
+
+
+def _decoded(kind: type[RowT], data: bytes) -> RowT:
+    return msgspec.msgpack.decode(data, type=kind)
 
 
 def _tool_call(text: str) -> ToolCallRecord:

@@ -7,10 +7,11 @@ A window of items costs as much as the window, however long the session: one ran
 (session, position), heads bounded by `HEAD_CHARS`.
 """
 
+import functools
 import hashlib
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runtime_host.storage.base import (
     AgentStore,
@@ -19,6 +20,7 @@ from runtime_host.storage.base import (
     ItemRecord,
     ItemState,
     RequestRecord,
+    RowT,
     RunRecord,
     SessionRecord,
     ToolCallRecord,
@@ -26,6 +28,7 @@ from runtime_host.storage.base import (
 )
 from runtime_host.storage.common import from_json, request_conflict, storable, to_json
 from runtime_host.storage.migrations import STEPS
+from runtime_host.storage.rows import BOOLS, JSON_FIELDS, TABLES, Row, Table
 from runtime_host.storage.sqlite_file import SqliteFile, SqliteTx, StoreFormat
 
 AGENT_FORMAT = StoreFormat(application_id=0x524D4441, migrations=STEPS)  # "RMDA"
@@ -318,6 +321,37 @@ class SqliteAgentTx(SqliteTx):
         )
         return [_tool_call(row) for row in rows]
 
+    # records of the loop and its gate
+
+    def put_row(self, record: Row) -> None:
+        table = TABLES[type(record)]
+        values = [_cell(table.type, field, getattr(record, field)) for field in table.fields]
+        try:
+            self.db.execute(_statements(table).put, values)
+        except sqlite3.IntegrityError as error:
+            raise ValueError(f"{table.name}: {error}") from error
+
+    def row(self, kind: type[RowT], *key: str) -> RowT | None:
+        table = TABLES[kind]
+        where = " AND ".join(f'"{field}" = ?' for field in table.key)
+        found = self.db.execute(f"{_statements(table).select} WHERE {where}", key).fetchone()
+        return None if found is None else _record(kind, table, found)
+
+    def rows(self, kind: type[RowT], **equal: str | int | bool | None) -> list[RowT]:
+        table = TABLES[kind]
+        if unknown := equal.keys() - set(table.fields):
+            raise ValueError(f"{table.name} has no {', '.join(sorted(unknown))}")
+        where = " AND ".join(f'"{field}" IS ?' for field in equal) or "1"
+        found = self.db.execute(f"{_statements(table).select} WHERE {where} ORDER BY rowid", tuple(equal.values()))
+        return [_record(kind, table, each) for each in found]
+
+    def delete_row(self, kind: type[Row], *key: str) -> None:
+        table = TABLES[kind]
+        where = " AND ".join(f'"{field}" = ?' for field in table.key)
+        delete = f"DELETE FROM {table.name} WHERE {where}"  # noqa: S608 - names of ours
+        if self.db.execute(delete, key).rowcount:
+            self.erase()
+
     # facts
 
     def put_fact(self, key: str, value: Any) -> None:
@@ -406,6 +440,39 @@ _OUTBOX = (
     "SELECT session_id, run_id, call_id, tool, arguments, native, phase, outbox.created_ms, outcome, payload, evidence"
     " FROM outbox JOIN sessions USING (session)"
 )
+
+
+class _Statements(NamedTuple):
+    put: str
+    select: str
+
+
+@functools.cache
+def _statements(table: Table) -> _Statements:
+    """SQL of a table; names come from `rows`, never from a caller."""
+    columns = ", ".join(f'"{field}"' for field in table.fields)
+    marks = ", ".join("?" for _ in table.fields)
+    rest = [f'"{field}" = excluded."{field}"' for field in table.fields if field not in table.key]
+    key = ", ".join(f'"{field}"' for field in table.key)
+    values = f"({columns}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {', '.join(rest)}"
+    put, select = f"INSERT INTO {table.name} {values}", f"SELECT {columns} FROM {table.name}"  # noqa: S608 - names of ours
+    return _Statements(put, select)
+
+
+def _cell(kind: type[Row], field: str, value: Any) -> Any:
+    if field in JSON_FIELDS[kind]:
+        # A JSON null is text like any other; only an optional field may be without any.
+        return None if value is None and field != "value" and field != "result" else to_json(value)
+    return storable(value) if isinstance(value, str) else value
+
+
+def _record(kind: type[RowT], table: Table, found: tuple[Any, ...]) -> RowT:
+    values = dict(zip(table.fields, found, strict=True))
+    for field in JSON_FIELDS[kind]:
+        values[field] = None if values[field] is None else from_json(values[field])
+    for field in BOOLS[kind]:
+        values[field] = bool(values[field])
+    return kind(**values)
 
 
 def _about(about: dict[str, Any]) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
 from runtime_host.definitions import TrustedContext
 from runtime_host.frozen import Frozen
 from runtime_host.results import RunError, RunStatus
+from runtime_host.storage.base import AgentTx
 
 HOST_TOOLS: Final = "tools.host"
 """The capability of a harness that lets a model call tools of the application."""
@@ -139,6 +140,82 @@ class Permission(NamedTuple):
 
     allowed: bool
     reason: str = ""
+
+
+class Judged(NamedTuple):
+    """What a gate says of a call before anything of it happened.
+
+    Attributes:
+        kind: `run` it under `operation_id`; `refuse` it, with `words` for the model; `hold` it: operation and approval
+            are durable, and a person is asked.
+        words: of a refusal; of a hold what a harness is told that does not wait.
+        code: stable, of a refusal.
+        operation_id: "" where there is no row.
+    """
+
+    kind: Literal["run", "refuse", "hold"]
+    words: str = ""
+    code: str = ""
+    operation_id: str = ""
+
+
+class CallHeldError(Exception):
+    """Raised to a driver that parks: calls wait for a person. Nothing of them was executed, and nothing is told.
+
+    The run is taken up again by the runtime when they are decided, with these calls among its `earlier` ones.
+    """
+
+    def __init__(self, operation_ids: tuple[str, ...]) -> None:
+        super().__init__(f"{len(operation_ids)} calls wait for a decision")
+        self.operation_ids = operation_ids
+
+
+class Gate(Protocol):
+    """Stands before the tools of mounts: names, rights, approvals and the record of each attempt. One for a session.
+
+    `runtime_host.loop.gateway.SessionGate` is the one there is; this is what the runtime's channel needs of it.
+    """
+
+    @property
+    def tools(self) -> "tuple[HostTool, ...]":
+        """What may be offered now, under their model-facing names; their `call` is never used."""
+        ...
+
+    def owns(self, tool: str) -> bool:
+        """Whether a name that a model called is the gate's business: offered, or once offered, or like one."""
+        ...
+
+    async def refresh(self) -> None:
+        """Reconcile with the mounts as they are; called when a session opens and before each run."""
+        ...
+
+    async def judge(self, call: ToolCall, context: ToolContext, *, parks: bool) -> Judged:
+        """Look at a call, in the order of the gateway. `parks`: whether the run waits if it is held."""
+        ...
+
+    def claim(self, tx: AgentTx, operation_id: str) -> bool:
+        """In the transaction that writes `executing`: take the operation. False when it was taken before."""
+        ...
+
+    async def execute(self, operation_id: str, call: ToolCall, context: ToolContext) -> "ToolReport":
+        """Do what was claimed: the recorded request, once.
+
+        Raises:
+            ToolOutcomeUnknownError: it may have acted.
+        """
+        ...
+
+    def settle(self, tx: AgentTx, operation_id: str, report: "ToolReport") -> None:
+        """In the transaction that keeps what came of it."""
+        ...
+
+    async def decided(self, operation_id: str, timeout_s: float) -> bool:
+        """Wait for a person's decision; False when there was none within the time."""
+        ...
+
+    async def reconcile(self, call: ToolCall) -> "ToolReceipt | None":
+        """What came of an interrupted call, where that is known: of one that only reads, nothing."""
+        ...
 
 
 ToolFunction = Callable[[Mapping[str, Any], ToolContext], Any]

@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 TEXT_PIECE_CHARS = 10_000
 """Most characters of text in one message: at most 6 bytes each in JSON, so one piece fits the smaller frame."""
@@ -53,7 +53,7 @@ ItemKind = Literal["user", "reply", "reasoning", "notice", "plan", "command", "t
 StepState = Literal["pending", "active", "done"]
 ItemState = Literal["open", "complete", "stopped", "failed", "unknown"]
 Verdict = Literal["blocked", "open", "not-applicable"]
-Page = Literal["connections", "harnesses", "agents", "profiles", "stored"]
+Page = Literal["connections", "harnesses", "agents", "profiles", "stored", "mounts"]
 KeyStoreState = Literal["ok", "absent", "locked", "denied", "slow", "failed"]
 Action = Literal[
     "add-connector",
@@ -76,6 +76,17 @@ Action = Literal[
     "clear-folder",
     "pick-program",
     "forget-program",
+    "review",
+    "add-mount",
+    "edit-mount",
+    "rename-mount",
+    "switch-mount",
+    "remove-mount",
+    "attach-credential",
+    "detach-credential",
+    "check-credential",
+    "sign-in",
+    "refresh-mount",
 ]
 """What a `Propose` may ask for."""
 
@@ -129,13 +140,23 @@ class CommandCard(Part, frozen=True, tag_field="t", tag="command"):
     duration_ms: Millis | None = None
 
 
+Decided = Literal["", "waiting", "approved", "denied", "expired", "stale"]
+
+
 class ToolCard(Part, frozen=True, tag_field="t", tag="tool"):
-    """A tool that was called; its result is the item's text. `arguments` is JSON as it came, masked."""
+    """A tool that was called; its result is the item's text. `arguments` is JSON as it came, masked.
+
+    `operation` is what `Propose(action="review")` names while `decided` is waiting; `effect` says in a sentence what
+    the call would do.
+    """
 
     name: Line
     arguments: Annotated[str, Meta(max_length=4_096)] = ""
     cut: bool = False
     duration_ms: Millis | None = None
+    operation: Id | None = None
+    decided: Decided = ""
+    effect: Sentence = ""
 
 
 class ChangeCard(Part, frozen=True, tag_field="t", tag="change"):
@@ -291,6 +312,58 @@ class AgentRow(Part, frozen=True):
     current: bool = False
 
 
+class MountTool(Part, frozen=True):
+    """A tool of a mount: what it does to things, and what happens when it is called."""
+
+    name: Line
+    summary: Sentence
+    effect: Literal["read", "write"]
+    verdict: Literal["allow", "approval", "deny"]
+    rules: Count = 0
+    """How many rules let some of its calls through without asking."""
+    warning: Sentence = ""
+
+
+class MountRow(Part, frozen=True):
+    """Something that the agent may use, with all that it may do.
+
+    `state` is on, off (switched off here or for all), or why it cannot be used. `credential` tells apart what a missing
+    one means; `account` is what the person calls it.
+    """
+
+    id: Id
+    alias: Line
+    plugin: Line
+    title: Line
+    state: Literal["on", "off", "put-away", "unavailable", "other-version"]
+    state_words: Sentence = ""
+    about: Sentence = ""
+    """What it is set up with, in words: hosts, a command, an address."""
+    credential: Literal["not-needed", "none", "attached", "unreadable", "rejected", "unreachable"] = "not-needed"
+    credential_words: Sentence = ""
+    account: Line = ""
+    sign_in: Literal["", "offered", "greyed"] = ""
+    sign_in_words: Sentence = ""
+    tools: Annotated[tuple[MountTool, ...], Meta(max_length=200)] = ()
+    tools_left_out: Count = 0
+    warnings: Annotated[tuple[Sentence, ...], Meta(max_length=16)] = ()
+    """An ungated sibling of a gated plugin, a changed set of tools, a seed that was changed."""
+    last_used_ms: Millis | None = None
+    can_refresh: bool = False
+
+
+class QueuedRow(Part, frozen=True):
+    """Something said while the harness was busy. `kind`: reaches the model before its next request, or is sent after.
+
+    A taken one is gone from the list: it is in the transcript.
+    """
+
+    id: Id
+    kind: Literal["steer", "follow_up"]
+    text: Text
+    size_chars: Count
+
+
 class ProfileRow(Part, frozen=True):
     id: Id
     name: Line
@@ -397,6 +470,10 @@ class Selected(Message, frozen=True, tag="selected"):
     """What it may do there, in words."""
     folder_use: Literal["never", "optional", "required", "fixed"] = "never"
     """Whether one can or must be chosen; fixed once the conversation has begun."""
+    busy_enter: Literal["", "steer", "queue"] = ""
+    """What Enter does while the harness is busy; empty where nothing is busy. Alt+Enter always queues."""
+    waiting: Count = 0
+    """Calls of this conversation that wait for the person."""
 
 
 class DraftPiece(Message, frozen=True, tag="draft-piece"):
@@ -411,6 +488,16 @@ class RunChanged(Message, frozen=True, tag="run"):
     conversation: Id
     enter: Line
     run: RunView | None
+    busy_enter: Literal["", "steer", "queue"] = ""
+    waiting: Count = 0
+
+
+class Queued(Message, frozen=True, tag="queued"):
+    """What waits to be said in a conversation, in order. `held`: until the person sends it (a stop, a failure)."""
+
+    conversation: Id
+    rows: Annotated[tuple[QueuedRow, ...], Meta(max_length=64)]
+    held: bool = False
 
 
 class Items(Message, frozen=True, tag="items"):
@@ -539,6 +626,14 @@ class Agents(Message, frozen=True, tag="agents"):
     rows: Annotated[tuple[AgentRow, ...], Meta(max_length=256)]
 
 
+class Mounts(Message, frozen=True, tag="mounts"):
+    """Everything that an agent may use."""
+
+    agent: Id
+    agent_name: Line
+    rows: Annotated[tuple[MountRow, ...], Meta(max_length=64)]
+
+
 class Profiles(Message, frozen=True, tag="profiles"):
     rows: Annotated[tuple[ProfileRow, ...], Meta(max_length=64)]
 
@@ -616,6 +711,7 @@ HostMessage = (
     | Selected
     | DraftPiece
     | RunChanged
+    | Queued
     | Items
     | ItemAdded
     | ItemDelta
@@ -632,6 +728,7 @@ HostMessage = (
     | Found
     | Harnesses
     | Agents
+    | Mounts
     | Profiles
     | Stored
     | Progress
@@ -719,6 +816,43 @@ class Send(Message, frozen=True, tag="send"):
     request_id: Id
     text: Text
     pieces: Annotated[int, Meta(ge=0, le=2048)] = 0
+    when: Literal["now", "queue"] = "now"
+    """`now`: send, or steer where something runs and can be steered, else queue; `queue`: after what runs."""
+    anyway: bool = False
+    """Though it was said that the text looks like a secret (`SECRET_FOUND`)."""
+
+
+class EditQueued(Message, frozen=True, tag="edit-queued"):
+    """Other words for what waits; an empty text removes it. `pieces` as for `Send`."""
+
+    request: Number
+    revision: Number
+    queued: Id
+    text: Text
+    pieces: Annotated[int, Meta(ge=0, le=2048)] = 0
+
+
+class MoveQueued(Message, frozen=True, tag="move-queued"):
+    """Have it said before `before`, or last."""
+
+    request: Number
+    revision: Number
+    queued: Id
+    before: Id | None = None
+
+
+class SendQueued(Message, frozen=True, tag="send-queued"):
+    """Say it now: as Enter would."""
+
+    request: Number
+    revision: Number
+    queued: Id
+
+
+class RemoveQueued(Message, frozen=True, tag="remove-queued"):
+    request: Number
+    revision: Number
+    queued: Id
 
 
 class Draft(Message, frozen=True, tag="draft"):
@@ -849,6 +983,10 @@ RendererMessage = (
     | Choose
     | Piece
     | Send
+    | EditQueued
+    | MoveQueued
+    | SendQueued
+    | RemoveQueued
     | Draft
     | Stop
     | Detach
