@@ -187,12 +187,32 @@ class PluginCall:
     progress: Callable[[str], Awaitable[None]] = _no_progress
 
 
+class FileChange(NamedTuple):
+    """A file of the session's folder that a call changed; becomes a card of its own.
+
+    Attributes:
+        path: relative to the folder.
+        diff: unified; "" where there is none to show.
+    """
+
+    path: str
+    change: Literal["created", "modified", "deleted"]
+    diff: str = ""
+
+
 class PluginAnswer(NamedTuple):
-    """What came of a call. `payload` is JSON; `shown` what a person is shown instead, a diff for instance."""
+    """What came of a call.
+
+    Attributes:
+        payload: JSON that the model is told.
+        shown: what a person is shown instead, a diff for instance.
+        changes: files of the session's folder that are otherwise now.
+    """
 
     payload: Any
     success: bool = True
     shown: str = ""
+    changes: tuple[FileChange, ...] = ()
 
 
 class PluginError(Exception):
@@ -280,6 +300,16 @@ class Plugin:
     def effect(self, mount: Mount, tool: str, arguments: Mapping[str, Any]) -> str:
         """In one sentence for a person, what a call would do; "" leaves it to the tool's name."""
         return ""
+
+    async def withheld(self, mount: Mount, *, folder: bool, writes: bool, runs: bool) -> Mapping[str, str]:
+        """Tools that a session with these rights is not offered, by name, and why not. A call is refused with that.
+
+        Args:
+            folder: whether the session has a folder.
+            writes: whether it may change files there.
+            runs: whether it may run commands there.
+        """
+        return FrozenDict()
 
     def widest(self, mount: Mount, tool: str, arguments: Mapping[str, Any]) -> Rule | None:
         """The widest rule that “always” may save for this call; None: only exactly this call."""
