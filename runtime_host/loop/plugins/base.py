@@ -305,6 +305,7 @@ class Plugin:
         """Tools that a session with these rights is not offered, by name, and why not. A call is refused with that.
 
         Args:
+            mount: whose tools they are.
             folder: whether the session has a folder.
             writes: whether it may change files there.
             runs: whether it may run commands there.
