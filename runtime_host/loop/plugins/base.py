@@ -6,9 +6,11 @@ other side; what it returns is data, and is told to a model as such.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from runtime_host.canonical import FrozenDict
 
@@ -133,7 +135,14 @@ class Kept(Protocol):
         ...
 
     async def put_secret(self, name: str, fields: Mapping[str, str]) -> None:
-        """Seal something that the other side gave (a sign-in's tokens) for this mount alone."""
+        """Seal something that the other side gave (a sign-in's tokens) for this mount alone.
+
+        `secret` finds what was kept so before what the agent has under the name.
+        """
+        ...
+
+    async def forget_secret(self, name: str) -> None:
+        """Remove what `put_secret` sealed. Idempotent."""
         ...
 
 
@@ -261,6 +270,36 @@ class Rule(NamedTuple):
     where: Mapping[str, Mapping[str, Any]]
 
 
+class Consent(NamedTuple):
+    """What a person has to have agreed to, whole, before a mount does anything: a program on this computer, say.
+
+    Attributes:
+        digest: of everything that was shown; another one is asked for again.
+        effect: in one sentence, what agreeing leads to.
+        shown: (label, whole text), none of it cut.
+    """
+
+    digest: str
+    effect: str
+    shown: tuple[tuple[str, str], ...]
+
+
+CONSENT: Final = ("consent", "agreed")
+"""Store and key of `Kept` under which the digest of the consent that was given lies. The host alone writes it."""
+
+ShowAddress = Callable[[str], Awaitable[bool]]
+"""Shows a person a whole address and, when they agree, opens it in their browser; whether they agreed."""
+
+
+def digest_of_tools(tools: Iterable[RemoteTool]) -> str:
+    """Of what another side tells of its tools, every word of it; the order does not count.
+
+    A snapshot holds it as `digest`: a plugin refuses calls while its other side tells something else.
+    """
+    told = sorted(json.dumps(tool, sort_keys=True, ensure_ascii=True, default=str) for tool in tools)
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+
 class Plugin:
     """Base of plugins; a subclass sets the class fields and `call`, and overrides what it has besides.
 
@@ -319,6 +358,25 @@ class Plugin:
     def prompt(self, mount: Mount) -> str:
         """A sentence for the model about this mount, by its alias and the bare names of its tools; "" for none."""
         return ""
+
+    def consent(self, mount: Mount) -> Consent | None:
+        """What a person has to have agreed to before this mount is used; None for nothing."""
+        return None
+
+    def credential_of(self, mount: Mount) -> CredentialShape:
+        """The shape of the credential of one mount, where it depends on what the mount is set up with."""
+        return self.credential
+
+    async def sign_in(self, mount: Mount, kept: Kept, show: ShowAddress) -> CredentialCheck:
+        """Have a person sign in at the other side; what it gave is sealed through `kept`.
+
+        Raises:
+            PluginError: it came to nothing, or there is no sign-in.
+        """
+        raise PluginError(f"{self.title} has no sign-in.", code="no_sign_in")
+
+    async def sign_out(self, mount: Mount, kept: Kept) -> None:
+        """Forget what a sign-in gave."""
 
     async def check_credential(self, mount: Mount, credential: Credential) -> CredentialCheck:
         """Ask the other side whether it takes a credential."""
