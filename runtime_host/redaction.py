@@ -12,7 +12,7 @@ breaks off inside a form is masked too when it shows at least `TELLING_CHARS` of
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -37,6 +37,7 @@ class Redactor:
 
     def __init__(self) -> None:
         self._forms_of: dict[str, tuple[str, ...]] = {}
+        self._holders: dict[str, dict[str, str]] = {}
         self._forms: tuple[str, ...] = ()
         self._by_first: dict[str, tuple[str, ...]] = {}
         self._longest = 0
@@ -62,6 +63,20 @@ class Redactor:
         """Forget a secret that opens nothing any more."""
         if self._forms_of.pop(secret, None) is not None:
             self._index()
+
+    def hold(self, holder: str, name: str, secrets: Iterable[str]) -> None:
+        """Mask `secrets` until `holder` lets go, as `[secret name]`."""
+        held = self._holders.setdefault(holder, {})
+        for secret in secrets:
+            if held.get(secret) != name:
+                held[secret] = name
+                self.add(secret)
+
+    def release(self, holder: str) -> None:
+        """Forget what a holder had masked, unless another one holds it too."""
+        for secret in self._holders.pop(holder, {}):
+            if not any(secret in held for held in self._holders.values()):
+                self.remove(secret)
 
     def text(self, text: str) -> str:
         """`text` with every form of every secret masked."""
