@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import msgspec
 
 from runtime_host.errors import AgentRuntimeError
-from runtime_host.loop.plugins.base import Credential, CredentialCheck, CredentialShape, Mount, Plugin
+from runtime_host.loop.plugins.base import Credential, CredentialCheck, CredentialShape, Mount, Plugin, PluginError
 from runtime_host.loop.sealing import NotOpenedError, Place, Sealed, SealingKeyError, Seals, checked_key, seal, unseal
 from runtime_host.redaction import SHORTEST_SECRET_CHARS, Redactor
 from runtime_host.storage.base import AgentStore, AgentTx
@@ -103,7 +103,7 @@ class MountCredentials:
     """The credentials of one agent.
 
     Args:
-        store: the agent's file.
+        open_store: gives the agent's file.
         tenant, agent_id: whose it is; a seal is bound to both.
         seals: where the keys are; None: nothing can be sealed or opened here.
         outside: what `operator:` and `env:` mean; None: neither is allowed.
@@ -113,7 +113,7 @@ class MountCredentials:
 
     def __init__(
         self,
-        store: AgentStore,
+        open_store: Callable[[], Awaitable[AgentStore]],
         *,
         tenant: str,
         agent_id: str,
@@ -122,7 +122,7 @@ class MountCredentials:
         redactor: Redactor | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._store = store
+        self._open_store = open_store
         self._tenant = tenant
         self._agent_id = agent_id
         self._seals = seals
@@ -147,12 +147,12 @@ class MountCredentials:
         if mount.secret_ref is None:
             return Missing("none", _none(mount.alias))
         name = mount.secret_ref.partition(":")[2]
-        if not await self._store.read(lambda tx: _is_current(tx, mount)):
+        if not await self._read(lambda tx: _is_current(tx, mount)):
             return Missing("unreadable", f"{mount.alias} was removed or changed meanwhile. {_UNSENT}")
         if kind == "agent":
             opened = await self._open(name, mount.alias)
             if touch and isinstance(opened, Credential):
-                await self._store.transact(lambda tx: self.stamp(tx, mount))
+                await self._transact(lambda tx: self.stamp(tx, mount))
             return opened
         if kind == "operator" or kind == "env":
             return await self._fetch(mount, kind, name, shape or CredentialShape("token"))
@@ -176,7 +176,7 @@ class MountCredentials:
 
         Without effect where no key can be had: what does not open cannot be sent either.
         """
-        for row in await self._store.read(lambda tx: tx.rows(SecretRow)):
+        for row in await self._read(lambda tx: tx.rows(SecretRow)):
             if isinstance(await self._opened(row), Missing):
                 return
 
@@ -190,14 +190,14 @@ class MountCredentials:
         """How a mount stands with its credential. Opens nothing and asks nobody."""
         kind = ref_kind(mount.secret_ref)
         if kind == "none" and shape is not None and shape.kind == "sign-in":
-            own = await self._store.read(lambda tx: self._of_mount(tx, mount.installation_id))
+            own = await self._read(lambda tx: self._of_mount(tx, mount.installation_id))
             if own:
                 return await self._standing(own[0], mount.alias, "agent")
         if mount.secret_ref is None:
             return CredentialState("none", _none(mount.alias))
         name = mount.secret_ref.partition(":")[2]
         if kind == "agent":
-            row = await self._store.read(lambda tx: tx.row(SecretRow, name))
+            row = await self._read(lambda tx: tx.row(SecretRow, name))
             if row is None:
                 return CredentialState("unreadable", _lost(mount.alias), kind)
             return await self._standing(row, mount.alias, kind)
@@ -232,7 +232,7 @@ class MountCredentials:
         """
         given = checked_fields(fields, shape)
         while True:
-            mount, name = await self._store.read(lambda tx: _name_for(tx, alias))
+            mount, name = await self._read(lambda tx: _name_for(tx, alias))
             sealed = await self._seal(name, given)
             self._mask(alias, given)
 
@@ -250,7 +250,7 @@ class MountCredentials:
                 tx.put_row(changed)
                 return changed
 
-            kept = await self._store.transact(keep)
+            kept = await self._transact(keep)
             if kept is not None:
                 return kept
 
@@ -262,7 +262,7 @@ class MountCredentials:
             row = tx.row(SecretRow, name) if mount.secret_ref == f"agent:{name}" else None
             return "" if row is None else row.account
 
-        return await self.attach(alias, fields, await self._store.read(account_of), shape=shape)
+        return await self.attach(alias, fields, await self._read(account_of), shape=shape)
 
     async def detach(self, alias: str) -> MountRow:
         """Take a mount's credential away, its bytes from the disk as well.
@@ -278,7 +278,7 @@ class MountCredentials:
             tx.put_row(changed)
             return changed
 
-        return await self._store.transact(take)
+        return await self._transact(take)
 
     async def check(
         self, row: MountRow, plugin: Plugin, mount: Mount, *, within_s: float = CHECK_WITHIN_S
@@ -302,13 +302,13 @@ class MountCredentials:
         name = _own_name(row)
         if name is not None and said.state != "unchecked":
             told = {"state": said.state, "at_ms": self._now_ms(), "detail": said.detail}
-            before = await self._store.read(lambda tx: tx.row(SecretRow, name))
-            await self._store.transact(lambda tx: _note(tx, before, told))
+            before = await self._read(lambda tx: tx.row(SecretRow, name))
+            await self._transact(lambda tx: _note(tx, before, told))
         return said
 
     async def reseal(self) -> Resealed:
         """Bring everything under the current key; to be called after a new one was made, as often as one likes."""
-        rows = await self._store.read(lambda tx: tx.rows(SecretRow))
+        rows = await self._read(lambda tx: tx.rows(SecretRow))
         current = await self._key(make=bool(rows)) if rows else b""
         done = unreadable = 0
         for row in rows:
@@ -320,7 +320,7 @@ class MountCredentials:
                 unreadable += 1
                 continue
             sealed = seal(current, await self._place(row.name), opened)
-            done += await self._store.transact(lambda tx, row=row, sealed=sealed: _exchange(tx, row, sealed))  # type: ignore[misc]
+            done += await self._transact(lambda tx, row=row, sealed=sealed: _exchange(tx, row, sealed))  # type: ignore[misc]
         return Resealed(done, unreadable)
 
     # ------------------------------------------------------------------------------------- mounts that change
@@ -340,14 +340,14 @@ class MountCredentials:
             CredentialRefusedError: it cannot be opened, so it cannot be moved.
         """
         name = _own_name(mount)
-        row = None if name is None else await self._store.read(lambda tx: tx.row(SecretRow, name))
+        row = None if name is None else await self._read(lambda tx: tx.row(SecretRow, name))
         if name is None or row is None or name != mount.alias:
             # It is kept under another name than the mount's; that one stays what it is.
             return lambda tx: mount.secret_ref
         opened = await self._opened(row)
         if isinstance(opened, Missing):
             raise CredentialRefusedError(f"{opened.words} Until then {mount.alias} keeps its name.")
-        new = await self._store.read(lambda tx: _free_name(tx, alias))
+        new = await self._read(lambda tx: _free_name(tx, alias))
         sealed = await self._seal(new, opened)
 
         def move(tx: AgentTx) -> str | None:
@@ -371,16 +371,16 @@ class MountCredentials:
         """`Kept.secret`: what the mount's plugin kept under a name for this mount, else the agent's own `kept:<name>`.
 
         Raises:
-            CredentialRefusedError: there is one, but it does not open.
+            PluginError: there is one, but it does not open.
         """
         if not NAME.fullmatch(name):
             return None
         for row_name in (f"mount:{mount.installation_id}:{name}", f"kept:{name}"):
-            if await self._store.read(lambda tx, row_name=row_name: tx.row(SecretRow, row_name)) is None:  # type: ignore[misc]
+            if await self._read(lambda tx, row_name=row_name: tx.row(SecretRow, row_name)) is None:  # type: ignore[misc]
                 continue
             opened = await self._open(row_name, name)
             if isinstance(opened, Missing):
-                raise CredentialRefusedError(opened.words)
+                raise PluginError(opened.words, code="credential_unreadable")
             return opened
         return None
 
@@ -400,7 +400,11 @@ class MountCredentials:
                 raise CredentialRefusedError("The mount this belongs to was removed meanwhile. Nothing was kept.")
             self._write(tx, sealed_name, sealed, "")
 
-        await self._store.transact(keep)
+        await self._transact(keep)
+
+    async def forget_secret(self, mount: MountRow, name: str) -> None:
+        """`Kept.forget_secret`: take away what `put_secret` kept, its bytes on the disk as well."""
+        await self._transact(lambda tx: tx.delete_row(SecretRow, f"mount:{mount.installation_id}:{name}"))
 
     async def keep(self, name: str, value: str, *, kind: Literal["kept", "owner"] = "kept") -> None:
         """Seal a value that a person gives this agent, to be named by calls (`kept`) or by a mount's headers (`owner`).
@@ -412,35 +416,35 @@ class MountCredentials:
         given = checked_fields({"token": value}, CredentialShape("token"))
         self._mask(name, given)
         sealed = await self._seal(row_name, given)
-        await self._store.transact(lambda tx: self._write(tx, row_name, sealed, ""))
+        await self._transact(lambda tx: self._write(tx, row_name, sealed, ""))
 
     async def owned(self, name: str) -> Credential | None:
         """`owner:<name>`, for headers that a mount is set to send; never for what a call names.
 
         Raises:
-            CredentialRefusedError: there is one, but it does not open.
+            PluginError: there is one, but it does not open.
         """
         row_name = f"owner:{name}"
-        if await self._store.read(lambda tx: tx.row(SecretRow, row_name)) is None:
+        if await self._read(lambda tx: tx.row(SecretRow, row_name)) is None:
             return None
         opened = await self._open(row_name, name)
         if isinstance(opened, Missing):
-            raise CredentialRefusedError(opened.words)
+            raise PluginError(opened.words, code="credential_unreadable")
         return opened
 
     async def names(self, kind: Literal["kept", "owner"] = "kept") -> tuple[str, ...]:
         """What is kept, by name."""
-        rows = await self._store.read(lambda tx: tx.rows(SecretRow))
+        rows = await self._read(lambda tx: tx.rows(SecretRow))
         return tuple(row.name.partition(":")[2] for row in rows if row.name.startswith(f"{kind}:"))
 
     async def drop(self, name: str, *, kind: Literal["kept", "owner"] = "kept") -> None:
         """Forget a kept value, its bytes on the disk as well. Without effect where there is none."""
-        await self._store.transact(lambda tx: tx.delete_row(SecretRow, f"{kind}:{name}"))
+        await self._transact(lambda tx: tx.delete_row(SecretRow, f"{kind}:{name}"))
 
     # ------------------------------------------------------------------------------------- opening and sealing
 
     async def _open(self, name: str, told: str) -> Credential | Missing:
-        row = await self._store.read(lambda tx: tx.row(SecretRow, name))
+        row = await self._read(lambda tx: tx.row(SecretRow, name))
         if row is None:
             return Missing("unreadable", _lost(told))
         fields = await self._opened(row)
@@ -459,7 +463,7 @@ class MountCredentials:
                 return Missing("unreadable", words)
             fields = unseal(checked_key(key), await self._place(row.name), Sealed(row.ciphertext, row.iv, row.key_id))
         except NotOpenedError:
-            await self._store.transact(
+            await self._transact(
                 lambda tx: _note(tx, row, {"state": "unreadable", "at_ms": self._now_ms(), "detail": ""})
             )
             words = (
@@ -509,10 +513,10 @@ class MountCredentials:
             raise CredentialRefusedError(f"{fault} Nothing was changed.") from None
 
     async def _place(self, name: str, *, make: bool = False) -> Place:
-        file_uuid = await self._store.read(lambda tx: tx.fact(FILE_UUID))
+        file_uuid = await self._read(lambda tx: tx.fact(FILE_UUID))
         if file_uuid is None and make:
             fresh = uuid.uuid4().hex
-            file_uuid = await self._store.transact(lambda tx: _written_once(tx, fresh))
+            file_uuid = await self._transact(lambda tx: _written_once(tx, fresh))
         return Place(file_uuid or "", self._tenant, self._agent_id, name)
 
     async def _under(self, row: SecretRow, key: bytes) -> bool:
@@ -541,6 +545,12 @@ class MountCredentials:
         self._redactor.hold(
             self._holder, name, [each for each in maskable(fields) if len(each) >= SHORTEST_SECRET_CHARS]
         )
+
+    async def _read(self, fn: Callable[[AgentTx], T]) -> T:
+        return await (await self._open_store()).read(fn)
+
+    async def _transact(self, fn: Callable[[AgentTx], T]) -> T:
+        return await (await self._open_store()).transact(fn)
 
     # ------------------------------------------------------------------------------------- rows
 
