@@ -288,7 +288,13 @@ class MountCredentials:
         It is `unreachable` when the other side did not answer in time, which tells nothing of the credential, and
         `unchecked` when there is none to show.
         """
-        found = await self.resolve(row, plugin.credential, touch=False)
+        shape = plugin.credential_of(mount)
+        name, found = _own_name(row), await self.resolve(row, shape, touch=False)
+        if shape.kind == "sign-in" and row.secret_ref is None:
+            # What signing in gave is kept by the plugin itself.
+            for kept in await self._read(lambda tx: self._of_mount(tx, row.installation_id)):
+                name, found = kept.name, await self._open(kept.name, row.alias)
+                break
         if isinstance(found, Missing):
             return CredentialCheck("unchecked", found.words)
         try:
@@ -299,7 +305,6 @@ class MountCredentials:
             why = "it did not answer in time" if isinstance(fault, TimeoutError) else self._redactor.text(str(fault))
             said = CredentialCheck("unreachable", f"The other side could not be asked: {why or type(fault).__name__}.")
         said = said._replace(detail=self._redactor.text(said.detail)[:400])
-        name = _own_name(row)
         if name is not None and said.state != "unchecked":
             told = {"state": said.state, "at_ms": self._now_ms(), "detail": said.detail}
             before = await self._read(lambda tx: tx.row(SecretRow, name))
