@@ -13,9 +13,9 @@ import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from desktop.dialog import entry, form, pictures, wire
+from desktop.dialog import approval, entry, form, pictures, wire
 from desktop.process import wait_for_exit
 from desktop.secret import Secret
 from ui.wire.framing import Breach
@@ -201,6 +201,48 @@ class RemoveConnector:
     asked_by: str = THE_WINDOW
 
 
+@dataclass(frozen=True)
+class Approval:
+    """May this call be made?
+
+    Attributes:
+        operation_id: which it is; asking about it again while it is asked brings its window to the front.
+        tool, mount, account, conversation: of what, as whom and for which conversation; may be untrusted.
+        effect: what it would do, one sentence.
+        why: why it was held, one sentence.
+        parts: (name, kind, text) of each argument, whole.
+        until: when it counts as denied, one sentence; empty for never.
+        refusable: why it can only be denied; empty where it can be approved.
+        exact: whether “always” may save exactly this call.
+        widest: (argument, kind, value, value in this call, editable) of what it may save at most.
+        also: other arguments that it can be narrowed by.
+    """
+
+    operation_id: str
+    tool: str
+    mount: str
+    effect: str
+    parts: tuple[tuple[str, Literal["text", "json"], str], ...]
+    account: str = ""
+    conversation: str = ""
+    why: str = ""
+    until: str = ""
+    refusable: str = ""
+    exact: bool = True
+    widest: tuple[tuple[str, Literal["is", "starts", "host"], str, str, bool], ...] = ()
+    also: tuple[str, ...] = ()
+    asked_by: str = THE_WINDOW
+
+
+class ApprovalAnswer(NamedTuple):
+    """What the person decided. `kinds` and `where` are of the conditions that were made narrower, by argument."""
+
+    approve: bool
+    always: Literal["", "exact", "widest"] = ""
+    where: Mapping[str, tuple[str, str]] = {}
+    also: tuple[str, ...] = ()
+
+
 _WORK_GOES = "A reply is being written. It is stopped first, and what has arrived of it is deleted too."
 
 
@@ -337,6 +379,19 @@ class Dialogs:
     async def confirm(self, question: DeleteConfirmation | RemoveConnector) -> bool:
         """Whether the person agreed. Asking again what is being asked brings its window to the front and is False."""
         return isinstance(await self._ask(*_confirmation(question), question), wire.Agreed)
+
+    async def ask_approval(self, asked: Approval) -> ApprovalAnswer | None:
+        """What the person decided about a call; None when they did not: it goes on waiting.
+
+        One that cannot be shown whole can only be denied.
+        """
+        question = _approval(asked, 1)
+        answer = await self._ask("approval", lambda number: _approval(asked, number), ("approval", asked.operation_id))
+        if not isinstance(answer, wire.Decided):
+            return None
+        offered = {one.argument: one for one in question.widest}
+        where = {name: (approval.kind_of(offered[name], typed), typed) for name, typed in answer.where.items()}
+        return ApprovalAnswer(answer.approve, answer.always, where, answer.also)
 
     async def choose_picture_word(self) -> str | None:
         """The words of a picture to keep for `picture_word`; None when the person wants to choose later."""
@@ -475,6 +530,44 @@ def _confirmation(
     )
 
 
+NOT_SHOWN_WHOLE = (
+    "This call is too long to be shown whole, and what was not read is not approved. It can only be denied."
+)
+
+
+def _approval(asked: Approval, number: int) -> wire.AskApproval:
+    parts = [(name, kind, text.encode("utf-8", "replace").decode()) for name, kind, text in asked.parts]
+    whole = (
+        len(parts) <= wire.MOST_PARTS
+        and sum(len(text) for _, _, text in parts) <= wire.REQUEST_CHARS
+        and all(len(name) <= 512 for name, _, _ in parts)
+    )
+    conditions = tuple(
+        wire.Condition(argument=argument, kind=kind, value=value, now=now, editable=editable)
+        for argument, kind, value, now, editable in asked.widest
+    )
+    # What does not fit could not be shown as it would be saved.
+    fits = len(conditions) <= wire.MOST_FIELDS and all(
+        len(one.argument) <= 512 and len(one.value) <= 10_000 and len(one.now) <= 10_000 for one in conditions
+    )
+    return wire.AskApproval(
+        question=number,
+        asked_by=_cut(asked.asked_by, 512),
+        tool=_cut(asked.tool, 512),
+        mount=_cut(asked.mount, 512),
+        account=_cut(asked.account, 512),
+        conversation=_cut(asked.conversation, 512),
+        effect=_cut(asked.effect, 2_048),
+        why=_cut(asked.why, 2_048),
+        until=_cut(asked.until, 2_048),
+        parts=tuple(wire.RequestPart(name=name, kind=kind, text=text) for name, kind, text in parts) if whole else (),
+        refusable=_cut(asked.refusable, 2_048) or ("" if whole else NOT_SHOWN_WHOLE),
+        exact=asked.exact,
+        widest=conditions if fits else (),
+        also=tuple(name for name in asked.also if len(name) <= 512)[: wire.MOST_FIELDS] if fits else (),
+    )
+
+
 def _form(asked: Form, number: int) -> wire.AskForm:
     """Raises `ValueError` for a form that no dialog could answer: a fault of who asks."""
     if sum(field.bound for field in asked.fields) > wire.FORM_BYTES:
@@ -565,6 +658,12 @@ def _checked(question: wire.Ask, answer: wire.DialogToHost) -> wire.DialogToHost
         and not form.is_answer(question.fields, answer.values)
     ):
         raise _Gone("it filled the form in as no person could have", shown=True)
+    if (
+        isinstance(answer, wire.Decided)
+        and isinstance(question, wire.AskApproval)
+        and not approval.is_answer(question, answer)
+    ):
+        raise _Gone("it decided what was not offered", shown=True)
     if isinstance(answer, wire.Chosen) and pictures.picture(answer.picture) is None:
         raise _Gone("it sent a picture that is none", shown=True)
     return answer
@@ -679,5 +778,6 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     wire.AskForm: (wire.Filled, wire.Declined),
     wire.AskDelete: (wire.Agreed, wire.Declined),
     wire.AskRemove: (wire.Agreed, wire.Declined),
+    wire.AskApproval: (wire.Decided, wire.Declined),
     wire.AskPicture: (wire.Chosen, wire.Declined),
 }

@@ -6,7 +6,7 @@ passes `text.visible` here, so the window draws nothing else.
 
 from typing import Any
 
-from desktop.dialog import entry, wire
+from desktop.dialog import approval, entry, wire
 from desktop.dialog.pictures import Picture
 from desktop.dialog.text import visible
 
@@ -58,6 +58,8 @@ def question_map(ask: wire.Ask) -> dict[str, Any]:
             "yes": "Remove connector",
             "no": "Keep it",
         }
+    if isinstance(ask, wire.AskApproval):
+        return _approval(ask)
     return {
         "kind": "picture",
         "heading": "Choose your picture",
@@ -97,6 +99,86 @@ def _form(ask: wire.AskForm) -> dict[str, Any]:
         "yes": visible(ask.confirm),
         "no": "Cancel",
     }
+
+
+PIECE_CHARS = 4_000
+"""Of long text in one piece: it is laid out piece by piece."""
+
+
+def _approval(ask: wire.AskApproval) -> dict[str, Any]:
+    return {
+        "kind": "approval",
+        "heading": "May this be done?",
+        "asked_by": visible(ask.asked_by),
+        "facts": [
+            {"text": visible(text), "label": place == 0}
+            for row in (
+                ("Tool", ask.tool),
+                ("Of", ask.mount),
+                ("Account", ask.account),
+                ("Conversation", ask.conversation),
+                ("Asked because", ask.why),
+                ("Until", ask.until),
+            )
+            if row[1]
+            for place, text in enumerate(row)
+        ],
+        "effect": visible(ask.effect, keep_line_breaks=True),
+        "refusable": visible(ask.refusable),
+        "parts": [
+            {"name": visible(part.name), "about": _size_words(part), "pieces": in_pieces(part.text)}
+            for part in ask.parts
+        ],
+        "conditions": [
+            {
+                "argument": one.argument,
+                "label": visible(one.argument) or "arguments",
+                "value": one.value,
+                "editable": one.editable,
+                "words": approval.in_words(one, one.value),
+            }
+            for one in ask.widest
+        ],
+        "also": [{"value": name, "label": visible(name), "means": ""} for name in ask.also],
+        "offers": _offers(ask),
+        "yes": "Approve",
+        "no": "Deny",
+        "later": "Decide later",
+    }
+
+
+def _offers(ask: wire.AskApproval) -> list[dict[str, str]]:
+    """For how long consent may be given."""
+    if ask.refusable:
+        return []
+    offers = [{"value": "", "label": "Only this once", "means": ""}]
+    if ask.exact:
+        offers.append({"value": "exact", "label": "Always, if it is exactly this call", "means": ""})
+    if ask.widest:
+        offers.append({"value": "widest", "label": "Always, if it is like this call", "means": ""})
+    return offers if len(offers) > 1 else []
+
+
+def _size_words(part: wire.RequestPart) -> str:
+    lines = part.text.count("\n") + 1
+    if part.kind == "json":
+        return "as JSON"
+    chars = len(part.text)
+    if lines == 1:
+        return "" if chars <= 80 else f"{chars:,} characters"
+    return f"{lines:,} lines, {chars:,} characters"
+
+
+def in_pieces(text: str) -> list[str]:
+    """Untrusted text whole, made visible, in pieces that end at line breaks where there are any."""
+    pieces: list[str] = []
+    rest = visible(text, keep_line_breaks=True)
+    while len(rest) > PIECE_CHARS:
+        end = rest.rfind("\n", PIECE_CHARS // 2, PIECE_CHARS)
+        # The line break between two pieces is drawn by their standing one below the other.
+        pieces.append(rest[:end] if end > 0 else rest[:PIECE_CHARS])
+        rest = rest[end + 1 :] if end > 0 else rest[PIECE_CHARS:]
+    return [*pieces, rest or "(empty)"]
 
 
 def _field(field: wire.FormField) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from PySide6.QtGui import QFontDatabase, QGuiApplication, QKeyEvent
 from PySide6.QtQml import QQmlApplicationEngine
 from PySide6.QtQuick import QQuickWindow
 
-from desktop.dialog import entry, form, wire
+from desktop.dialog import approval, entry, form, wire
 from desktop.dialog.pictures import picture, propose
 from desktop.dialog.present import picture_map, question_map
 from desktop.dialog.text import visible
@@ -206,6 +206,42 @@ class Desk(QObject):
     def agree(self) -> None:
         if isinstance(self._ask, wire.AskDelete | wire.AskRemove):
             self._answer(wire.Agreed(question=self._ask.question))
+
+    @Slot(str, "QVariantMap", "QVariantList", result="QVariantMap")
+    def checkRule(self, always: str, where: dict[str, Any], also: list[Any]) -> dict[str, Any]:
+        """How the rule that “always” would save stands, with a sentence for each part of it that needs one."""
+        ask = self._ask
+        if not isinstance(ask, wire.AskApproval):
+            return {"fields": {}, "complete": False, "words": ""}
+        typed = {name: str(value) for name, value in where.items()}
+        found = {
+            one.argument: approval.check(one, typed.get(one.argument, one.value)) for one in ask.widest if one.editable
+        }
+        complete = always != "widest" or all(one.state == "good" for one in found.values())
+        return {
+            "fields": {name: {"state": one.state, "sentence": one.sentence} for name, one in found.items()},
+            "complete": complete,
+            "words": approval.rule_in_words(ask, always, typed, tuple(map(str, also))) if complete else "",
+        }
+
+    @Slot(bool, str, "QVariantMap", "QVariantList")
+    def decide(self, approve: bool, always: str, where: dict[str, Any], also: list[Any]) -> None:
+        """The person approved or denied; only what could have been offered leaves."""
+        ask = self._ask
+        if not isinstance(ask, wire.AskApproval):
+            return
+        answer = wire.Decided(question=ask.question, approve=False)
+        if approve and always in ("", "exact", "widest"):
+            widest = always == "widest"
+            answer = wire.Decided(
+                question=ask.question,
+                approve=True,
+                always=always,  # type: ignore[arg-type]  # one of the three
+                where={name: str(value) for name, value in where.items()} if widest else {},
+                also=tuple(map(str, also)) if widest else (),
+            )
+        if answer.approve == approve and approval.is_answer(ask, answer):
+            self._answer(answer)
 
     @Slot()
     def decline(self) -> None:

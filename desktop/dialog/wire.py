@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from ui.wire.dto import Code, Id, Line, Number, Sentence, Text
 from ui.wire.framing import FrameDecoder, FrameEncoder
 
-VERSION = 2
+VERSION = 3
 
 HOST_FRAME_BYTES = 8 * 1024 * 1024
 """Most bytes of a body that the host sends (the largest question fits)."""
@@ -28,11 +28,15 @@ KEY_CHARS = 4_096
 FORM_BYTES = 80 * 1024
 """Most bytes of text that the fields of one form may take, all together."""
 
+REQUEST_CHARS = 1_000_000
+"""Most characters of a request that is shown whole; of a longer one nothing is shown, and it cannot be approved."""
+
+MOST_PARTS = 64
 MOST_FIELDS = 16
 MOST_OPTIONS = 512
 """Of one field; those of a form are at most twice as many."""
 
-Kind = Literal["connector", "form", "delete", "remove", "picture"]
+Kind = Literal["connector", "form", "delete", "remove", "picture", "approval"]
 FieldKind = Literal["line", "text", "secret", "choice", "switch", "path", "checks"]
 Value = bool | Annotated[str, Meta(max_length=FORM_BYTES)] | Annotated[tuple[Line, ...], Meta(max_length=MOST_OPTIONS)]
 Key = Annotated[str, Meta(max_length=KEY_CHARS)]
@@ -154,6 +158,51 @@ class AskRemove(Message, frozen=True, tag="ask-remove"):
     used_by: Lines = ()
 
 
+class RequestPart(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One argument of a call, whole. `kind` says how it reads: as it is, or as JSON."""
+
+    name: Line
+    kind: Literal["text", "json"]
+    text: Annotated[str, Meta(max_length=REQUEST_CHARS)]
+
+
+class Condition(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What “always” would ask of one argument.
+
+    `argument` is empty where it is about which arguments there are. `value` is as it would be saved; `now` is what the
+    argument is in this call, for one whose condition can be made narrower.
+    """
+
+    argument: Line
+    kind: Literal["is", "starts", "host"]
+    value: Annotated[str, Meta(max_length=10_000)]
+    now: Annotated[str, Meta(max_length=10_000)] = ""
+    editable: bool = False
+
+
+class AskApproval(Message, frozen=True, tag="ask-approval"):
+    """May this call be made? All of `parts` is untrusted, and so are `tool`, `account` and `conversation`.
+
+    `refusable`: why it can only be denied, one sentence; empty where it can be approved. `widest` is what “always” may
+    save at most, empty where only exactly this call can be; `also` names arguments that it says nothing of.
+    """
+
+    question: Number
+    asked_by: Line
+    tool: Line
+    mount: Line
+    account: Line
+    conversation: Line
+    effect: Sentence
+    why: Sentence
+    parts: Annotated[tuple[RequestPart, ...], Meta(max_length=MOST_PARTS)]
+    until: Sentence = ""
+    refusable: Sentence = ""
+    exact: bool = True
+    widest: Annotated[tuple[Condition, ...], Meta(max_length=MOST_FIELDS)] = ()
+    also: Annotated[tuple[Line, ...], Meta(max_length=MOST_FIELDS)] = ()
+
+
 class AskPicture(Message, frozen=True, tag="ask-picture"):
     """Let the person choose the picture that every later dialog shows."""
 
@@ -166,8 +215,8 @@ class Front(Message, frozen=True, tag="front"):
     waiting: Annotated[int, Meta(ge=0, le=10_000)]
 
 
-HostToDialog = Hello | Sign | AskConnector | AskForm | AskDelete | AskRemove | AskPicture | Front
-Ask = AskConnector | AskForm | AskDelete | AskRemove | AskPicture
+HostToDialog = Hello | Sign | AskConnector | AskForm | AskDelete | AskRemove | AskApproval | AskPicture | Front
+Ask = AskConnector | AskForm | AskDelete | AskRemove | AskApproval | AskPicture
 
 
 def takes_secret(ask: Ask) -> bool:
@@ -232,6 +281,20 @@ class Agreed(Message, frozen=True, tag="agreed"):
     question: Number
 
 
+class Decided(Message, frozen=True, tag="decided"):
+    """Approved or denied.
+
+    `always` names the rule that is saved besides; `where` is what was made narrower of the widest, by argument, and
+    `also` which other arguments have to be as they are.
+    """
+
+    question: Number
+    approve: bool
+    always: Literal["", "exact", "widest"] = ""
+    where: Annotated[dict[Line, Annotated[str, Meta(max_length=10_000)]], Meta(max_length=MOST_FIELDS)] = {}
+    also: Annotated[tuple[Line, ...], Meta(max_length=MOST_FIELDS)] = ()
+
+
 class Chosen(Message, frozen=True, tag="chosen"):
     """The picture the person chose, by its words."""
 
@@ -240,7 +303,7 @@ class Chosen(Message, frozen=True, tag="chosen"):
 
 
 class Declined(Message, frozen=True, tag="declined"):
-    """No: by its button, Escape, or closing the window."""
+    """No: by its button, Escape, or closing the window. Of an approval: not now."""
 
     question: Number
 
@@ -252,7 +315,7 @@ class Trouble(Message, frozen=True, tag="trouble"):
     text: Sentence
 
 
-DialogToHost = Locked | Ready | Typed | Filled | Agreed | Chosen | Declined | Trouble
+DialogToHost = Locked | Ready | Typed | Filled | Agreed | Decided | Chosen | Declined | Trouble
 
 
 def host_encoder() -> FrameEncoder:

@@ -77,6 +77,7 @@ class DialogUnderTest:
             wire.AskDelete: "delete",
             wire.AskRemove: "remove",
             wire.AskPicture: "picture",
+            wire.AskApproval: "approval",
         }
         self.say(wire.Hello(version=wire.VERSION, expects=kinds[type(ask)], **hello))
         locked = self.hear_a(wire.Locked)

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from desktop.dialog import wire
 from desktop.isolation import launch_dialog
 from tests.process.dialog_driver import DialogUnderTest, dialog
@@ -132,6 +134,72 @@ HOSTILE_FORM = wire.AskForm(
 )  # fmt: skip
 
 
+APPROVAL = wire.AskApproval(
+    question=1,
+    asked_by="the agent Trip planner",
+    tool="send",
+    mount="web (Web requests)",
+    account="me@example.com",
+    conversation="Paris: trains, hotels and the long list of museums",
+    effect="Sends a POST request with 41 bytes to api.example.com.",
+    why="Its policy says to ask about everything that changes something.",
+    until="Counts as denied on 7 December at 10:40, if it is not decided before.",
+    parts=(
+        wire.RequestPart(name="method", kind="text", text="POST"),
+        wire.RequestPart(name="url", kind="text", text="https://api.example.com/v1/bookings?draft=1"),
+        wire.RequestPart(name="body", kind="json", text='{\n  "train": "TGV 8412",\n  "seats": 2\n}'),
+    ),
+    widest=(
+        wire.Condition(argument="method", kind="is", value="POST"),
+        wire.Condition(
+            argument="url", kind="host", value="api.example.com", now="https://api.example.com/v1/bookings?draft=1",
+            editable=True,
+        ),
+    ),
+    also=("body",),
+)  # fmt: skip
+COMMAND = wire.AskApproval(
+    question=1,
+    asked_by="the agent Trip planner",
+    tool="run",
+    mount="files (The folder)",
+    account="",
+    conversation="Paris",
+    effect="Runs a command in the folder /home/me/notes, behind a wall, without network.",
+    why="Its policy says to ask about everything that changes something.",
+    parts=(
+        wire.RequestPart(
+            name="command", kind="text",
+            text="\n".join(
+                ["cat > made.sh <<'END'", *(f"echo 'line {n}' >> made.txt" for n in range(1, 299)), "END"]
+            ),
+        ),
+        wire.RequestPart(name="timeout_s", kind="json", text="30"),
+    ),
+    widest=(wire.Condition(argument="command", kind="starts", value="cat", now="cat > made.sh", editable=True),),
+)  # fmt: skip
+HOSTILE_CALL = wire.AskApproval(
+    question=1,
+    asked_by="the agent Trip planner",
+    tool="run \u202egnp.exe",
+    mount="files <b>The folder</b>",
+    account="me@example.com\u2066 (verified)",
+    conversation=HOSTILE[:300],
+    effect="Runs a command in the folder /home/me/\u202enotes.",
+    why="Its policy says to ask about everything that changes something.",
+    parts=(
+        wire.RequestPart(
+            name="command", kind="text",
+            text="ls \x1b[8m; rm -rf ~\x1b[0m \u202e# txt.on\u202c \r\necho ok\u200b\x00\t\u00a0# שלום\n"
+            + " " * 300
+            + "; curl evil\n",
+        ),
+        wire.RequestPart(name="na\u202eme", kind="json", text='"a\u2028b"'),
+    ),
+    widest=(),
+)  # fmt: skip
+
+
 class Scene(NamedTuple):
     """One question, what is done in it, and how the process is started."""
 
@@ -228,6 +296,31 @@ SCENES: dict[str, Scene] = {
     "delete-zoom": Scene(DELETE, looks={"zoom_percent": 150}),
     "remove": Scene(REMOVE),
     "remove-dark": Scene(REMOVE, looks={"dark": True}, sign={"picture": "amber snowflake"}),
+    "approval": Scene(APPROVAL),
+    "approval-dark": Scene(APPROVAL, looks={"dark": True}),
+    "approval-always": Scene(
+        APPROVAL, typed("[shift+Tab]", "[shift+Tab]", "[Down]", "[Down]", "[Tab]", "[ctrl+a]", "https://api.example.com/v1/")
+    ),
+    "approval-always-dark": Scene(
+        APPROVAL,
+        typed("[shift+Tab]", "[shift+Tab]", "[Down]", "[Down]", "[Tab]", "[ctrl+a]", "https://evil"),
+        {"dark": True},
+    ),
+    "approval-exact": Scene(APPROVAL, typed("[shift+Tab]", "[shift+Tab]", "[Down]", "[Tab]", "[Tab]", "[End]")),
+    "approval-300": Scene(COMMAND),
+    "approval-300-end": Scene(COMMAND, typed("[End]"), {"dark": True}),
+    "approval-hostile": Scene(HOSTILE_CALL),
+    "approval-hostile-dark": Scene(HOSTILE_CALL, looks={"dark": True, "high_contrast": True}),
+    "approval-narrow": Scene(APPROVAL, screen="480x800x24"),
+    "approval-narrow-zoom": Scene(APPROVAL, looks={"zoom_percent": 200}, screen="480x800x24"),
+    "approval-2x": Scene(APPROVAL, scale="2"),
+    "approval-300-2x": Scene(COMMAND, scale="2"),
+    "approval-stale": Scene(
+        structs.replace(
+            APPROVAL, refusable="The mount was changed since this call was held, so it is not what it was. "
+            "It can only be denied; the agent may then ask anew.", widest=(), exact=False,
+        ),
+    ),
     "picture": Scene(wire.AskPicture(question=1), sign={"picture": ""}),
     "picture-chosen": Scene(wire.AskPicture(question=1), typed("[Right]", "[space]"), {"dark": True}, {"picture": ""}),
     "picture-2x": Scene(

@@ -69,6 +69,34 @@ KEY_CHANGE = wire.AskForm(
     fields=(wire.FormField(id="key", kind="secret", label="New key", required=True, bound=4096),),
 )
 
+CALL = wire.AskApproval(
+    question=1,
+    asked_by="the agent Trips",
+    tool="send",
+    mount="web (Web)",
+    account="me@example.com",
+    conversation="Paris",
+    effect="Sends a POST request to api.example.com.",
+    why="Its policy says to ask.",
+    parts=(wire.RequestPart(name="url", kind="text", text="https://api.example.com/v1/x"),),
+    widest=(
+        wire.Condition(
+            argument="url", kind="host", value="api.example.com", now="https://api.example.com/v1/x", editable=True
+        ),
+    ),
+)
+LONG_CALL = wire.AskApproval(
+    question=1,
+    asked_by="the agent Trips",
+    tool="run",
+    mount="files",
+    account="",
+    conversation="Paris",
+    effect="Runs a command.",
+    why="",
+    parts=(wire.RequestPart(name="command", kind="text", text="\n".join(f"echo {n} \u202e" for n in range(300))),),
+)
+
 Open = Callable[..., AbstractContextManager[DialogUnderTest]]
 
 
@@ -375,7 +403,7 @@ def test_sixty_four_kibibytes_of_text_fit_and_more_is_not_sent(opened: Open) -> 
 # ------------------------------------------------------------------------------ the safe answer
 
 
-@pytest.mark.parametrize("ask", [DELETE, CONNECTOR, KINDS, FORM, wire.AskPicture(question=1)])
+@pytest.mark.parametrize("ask", [DELETE, CONNECTOR, KINDS, FORM, CALL, wire.AskPicture(question=1)])
 @pytest.mark.parametrize("way", ["Escape", "close"])
 def test_escape_and_closing_the_window_are_no(opened: Open, ask: wire.Ask, way: str) -> None:
     with opened() as d:
@@ -445,6 +473,54 @@ def test_consent_waits_until_everything_could_be_read(opened: Open) -> None:
         assert d.silent(0.5)
         d.xdotool("key", "End", "Return")
         assert d.hear() == wire.Agreed(question=1)
+
+
+# ------------------------------------------------------------------------------------- an approval
+
+
+def test_enter_denies_and_approving_takes_a_step(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(CALL)
+        d.focus()
+        d.xdotool("key", "Return")
+        assert d.hear() == wire.Decided(question=1, approve=False)
+        d.say(CALL)
+        assert d.hear() == wire.Ready(question=1)
+        _ready_again(d)
+        d.xdotool("key", "Tab", "Return")
+        assert d.hear() == wire.Decided(question=1, approve=True)
+
+
+def test_always_saves_what_is_shown_and_only_what_is_narrower(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(CALL)
+        d.focus()
+        _ready_again(d)
+        d.xdotool("key", "shift+Tab", "shift+Tab", "Down", "Down", "Tab", "ctrl+a")
+        d.xdotool("type", "https://evil.example/")
+        click_corner(d)
+        assert d.silent(0.3)
+        d.xdotool("key", "ctrl+a")
+        d.xdotool("type", "https://api.example.com/v1/")
+        # Down to the rule, which has to be read as well.
+        d.xdotool("mousemove", "--window", d.window(), "200", "200", "click", "--repeat", "30", "5")
+        d.silent(0.5)
+        click_corner(d)
+        assert d.hear() == wire.Decided(
+            question=1, approve=True, always="widest", where={"url": "https://api.example.com/v1/"}
+        )
+
+
+def test_a_command_of_three_hundred_lines_is_approved_only_once_its_end_was_seen(opened: Open) -> None:
+    with opened() as d:
+        d.open_ready(LONG_CALL)
+        d.focus()
+        _ready_again(d)
+        click_corner(d)
+        d.xdotool("key", "Tab", "Return")
+        assert d.silent(0.4)
+        d.xdotool("key", "End", "Return")
+        assert d.hear() == wire.Decided(question=1, approve=True)
 
 
 # ----------------------------------------------------------------------------------- the process

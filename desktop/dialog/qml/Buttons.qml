@@ -9,12 +9,15 @@ Rectangle {
     property string yes
     property string no
     property string yesKind: "main"
+    // A third one, where no answer is one too: it stands first. Where there is no room closing the window does the same.
+    property string later
     property bool yesOn: true
     property string why
     signal agreed()
     signal declined()
+    signal putOff()
     // Where letters are large and the window narrow, the answers stand above one another and the words above them.
-    readonly property bool wide: safe.implicitWidth + act.implicitWidth + look.s12 <= width - 2 * look.s24
+    readonly property bool wide: safe.implicitWidth + act.implicitWidth + look.s12 + (later !== "" ? off.implicitWidth + look.s12 : 0) <= width - 2 * look.s24
     readonly property bool beside: width - row.width - 2 * look.s24 - look.s16 > look.s48 * 2
     implicitHeight: row.height + 2 * look.s16 + (said.visible && !beside ? said.implicitHeight + look.s12 : 0)
     color: look.page
@@ -43,9 +46,10 @@ Rectangle {
         anchors.rightMargin: buttons.look.s24
         anchors.bottom: parent.bottom
         anchors.bottomMargin: buttons.look.s16
-        columns: buttons.wide ? 2 : 1
+        columns: buttons.wide ? 3 : 1
         horizontalItemAlignment: Grid.AlignRight
         spacing: buttons.look.s12
+        Press { id: off; look: buttons.look; armed: buttons.armed; visible: buttons.later !== "" && buttons.wide; text: buttons.later; onPressed: buttons.putOff() }
         Press { id: safe; look: buttons.look; armed: buttons.armed; text: buttons.no; onPressed: buttons.declined() }
         Press {
             id: act

@@ -6,7 +6,7 @@ Window {
     id: window
     required property var desk
     readonly property var look: desk.look
-    readonly property var pages: ({ connector: "Connector.qml", form: "Form.qml", delete: "Confirmation.qml", remove: "Confirmation.qml", picture: "PictureChoice.qml" })
+    readonly property var pages: ({ connector: "Connector.qml", form: "Form.qml", delete: "Confirmation.qml", remove: "Confirmation.qml", picture: "PictureChoice.qml", approval: "Approval.qml" })
     property bool armed: false
     property bool drawn: false
     property bool due: false
@@ -15,7 +15,7 @@ Window {
     readonly property real most: Math.max(look.s48 * 6, Screen.desktopAvailableHeight - look.s48)
     width: Math.min(look.form, Math.max(360, Screen.desktopAvailableWidth - look.s32))
     readonly property bool typed: desk.expects === "connector" || desk.expects === "form"
-    height: Math.min(most, typed ? look.s48 * 12 : look.s48 * 9)
+    height: Math.min(most, typed || desk.expects === "approval" ? look.s48 * 12 : look.s48 * 9)
     minimumWidth: Math.min(width, look.s48 * 7)
     minimumHeight: Math.min(height, look.s48 * 6)
     color: look.page
