@@ -101,17 +101,6 @@ class Puppet:
 
         return await asyncio.wait_for(look(), PATIENCE_S)
 
-    async def wait_for_item(self, kind: str) -> dto.Item:
-        """The first item of `kind`, live or in a window of items: what comes before a window is told is in that."""
-
-        def items(message: Any) -> tuple[dto.Item, ...]:
-            if isinstance(message, dto.ItemAdded):
-                return (message.item,)
-            return tuple(message.items) if isinstance(message, dto.Items) else ()
-
-        message = await self.wait_for(msgspec.Struct, lambda m: any(item.kind == kind for item in items(m)))
-        return next(item for item in items(message) if item.kind == kind)
-
     async def ask(self, command: msgspec.Struct) -> dto.Outcome:
         """Give a command and wait for its outcome."""
         after = len(self.told)

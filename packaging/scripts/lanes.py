@@ -20,6 +20,8 @@ from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = "tests/process"
+WINDOWS = "tests/ui/test_process.py"
+"""Real windows, which wait as real processes do."""
 NOTHING_RAN = 5
 """pytest's exit code for it."""
 SESSION = [sys.executable, str(ROOT / "packaging" / "scripts" / "session.py"), "--"]
@@ -33,10 +35,11 @@ def lanes(arguments: list[str]) -> list[list[str]]:
     """What each lane's pytest is told."""
     if any(not each.startswith("-") and (ROOT / each.partition("::")[0]).exists() for each in arguments):
         return [arguments]
-    files = sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / PROCESSES).glob("test_*.py"))
+    files = [WINDOWS, *sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / PROCESSES).glob("test_*.py"))]
     # Neighbours by name are of one kind, so each lane gets every other one.
     processes = [files[::2], files[1::2]]
-    return [*([*some, *arguments] for some in processes), ["tests", f"--ignore={PROCESSES}", *arguments]]
+    rest = ["tests", f"--ignore={PROCESSES}", f"--ignore={WINDOWS}", *arguments]
+    return [*([*some, *arguments] for some in processes), rest]
 
 
 def counts(output: str) -> Counter[str]:
