@@ -12,6 +12,8 @@ Needs pytest, pytest-asyncio in its auto mode, and hypothesis.
 
 import asyncio
 import threading
+import types
+import typing
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -31,12 +33,14 @@ from runtime_host.storage.base import (
     ItemHead,
     ItemRecord,
     RequestRecord,
+    RowT,
     RunRecord,
     SessionRecord,
     ToolCallRecord,
     session_fact,
 )
 from runtime_host.storage.memory import MemoryAgentStore
+from runtime_host.storage.rows import TABLES, InboxRow, MountRow, OperationRow, PluginValueRow, Row, SecretRow
 
 T = TypeVar("T")
 
@@ -95,6 +99,32 @@ def tool_call(call_id: str = "c", **changes: Any) -> ToolCallRecord:
         session_id="s", run_id="r", call_id=call_id, tool="t", arguments="{}", phase="requested", created_ms=4
     )
     return msgspec.structs.replace(record, **changes)
+
+
+def row(kind: type[RowT], number: int = 0, session_id: str = "s", **changes: Any) -> RowT:
+    """A record of a kind with something of its own in every field."""
+    values = {
+        field: session_id if field == "session_id" else _sample(hint, field, number)
+        for field, hint in typing.get_type_hints(kind).items()
+    }
+    return kind(**{**values, **changes})
+
+
+def _sample(hint: Any, field: str, number: int) -> Any:
+    members = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return members[number % len(members)]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        given = [member for member in members if member is not type(None)]
+        return _sample(given[0], field, number)
+    samples: dict[Any, Any] = {
+        str: f"{field} {number} ü\0",
+        bytes: b"\0\xff" + field.encode() + bytes([number]),
+        bool: number % 2 == 0,
+        int: number * 1_000_000_000_000,
+        float: number + 0.25,
+    }
+    return samples.get(hint, {"number": number, "deep": [None, {"ü": 1.5}], field: "\0"})
 
 
 def steps(*changes: Callable[[AgentTx], object]) -> Callable[[AgentTx], None]:
@@ -315,6 +345,144 @@ class AgentStoreContract:
         assert await store.read(look) == (gone, 0, None, 1, 1, [None, "s2", "t"])
         await store.transact(steps(lambda tx: tx.put_session(session()), lambda tx: tx.add_item(item())))
         assert await store.read(lambda tx: tx.count_items("s")) == 1
+
+    # ---- records of the loop and its gate ----
+
+    @pytest.mark.parametrize("kind", TABLES, ids=lambda kind: TABLES[kind].name)
+    async def test_a_record_of_each_kind_comes_back_as_it_was(self, store: AgentStore, kind: type[Row]) -> None:
+        table = TABLES[kind]
+        first, second = row(kind, 1), row(kind, 2)
+        await store.transact(steps(lambda tx: tx.put_row(first), lambda tx: tx.put_row(second)))
+
+        def key(record: Row) -> list[str]:
+            return [getattr(record, field) for field in table.key]
+
+        assert await store.read(lambda tx: tx.row(kind, *key(first))) == first
+        assert await store.read(lambda tx: tx.rows(kind)) == [first, second]
+        # In its place, not behind the others.
+        fields = {field: getattr(second, field) for field in table.fields if field not in table.key}
+        changed = msgspec.structs.replace(first, **{**fields, **_unique(table.unique)})
+        await store.transact(lambda tx: tx.put_row(changed))
+        assert await store.read(lambda tx: tx.rows(kind)) == [changed, second]
+        await store.transact(
+            steps(lambda tx: tx.delete_row(kind, *key(first)), lambda tx: tx.delete_row(kind, *key(first)))
+        )
+        assert await store.read(lambda tx: (tx.row(kind, *key(first)), tx.rows(kind))) == (None, [second])
+
+    @pytest.mark.parametrize("kind", TABLES, ids=lambda kind: TABLES[kind].name)
+    async def test_what_a_record_may_leave_out_stays_left_out(self, store: AgentStore, kind: type[Row]) -> None:
+        hints = typing.get_type_hints(kind)
+        nothing: dict[str, Any] = {field: None for field, hint in hints.items() if type(None) in typing.get_args(hint)}
+        empty: dict[str, Any] = {field: {} for field, hint in hints.items() if typing.get_origin(hint) is dict}
+        record = row(kind, 1, **{**nothing, **empty})
+        await store.transact(lambda tx: tx.put_row(record))
+        assert await store.read(lambda tx: tx.rows(kind)) == [record]
+        for field in nothing:
+            found = await store.read(lambda tx, field=field: tx.rows(kind, **{field: None}))  # type: ignore[misc]
+            assert found == [record]
+
+    async def test_records_are_found_by_the_fields_that_are_asked_for(self, store: AgentStore) -> None:
+        said = [
+            row(
+                InboxRow,
+                number,
+                inbox_id=f"i{number}",
+                dedup_key=str(number),
+                state="waiting" if number % 2 else "taken",
+            )
+            for number in range(4)
+        ]
+        await store.transact(steps(*(partial(_put, each) for each in said)))
+        waiting = await store.read(lambda tx: tx.rows(InboxRow, session_id="s", state="waiting"))
+        assert waiting == [said[1], said[3]]
+        assert await store.read(lambda tx: tx.rows(InboxRow, session_id="t")) == []
+        closed = row(MountRow, 1, closed=True)
+        await store.transact(lambda tx: tx.put_row(closed))
+        found = await store.read(lambda tx: (tx.rows(MountRow, closed=True), tx.rows(MountRow, closed=False)))
+        assert found == ([closed], [])
+        with pytest.raises(ValueError, match="nothing_such"):
+            await store.read(lambda tx: tx.rows(InboxRow, nothing_such="x"))
+
+    async def test_what_only_one_may_have_is_refused_to_another_and_undoes_its_transaction(
+        self, store: AgentStore
+    ) -> None:
+        mount = row(MountRow, 1)
+        said = row(InboxRow, 1)
+        await store.transact(steps(lambda tx: tx.put_row(mount), lambda tx: tx.put_row(said)))
+        for other in (
+            msgspec.structs.replace(mount, alias="another"),
+            msgspec.structs.replace(said, inbox_id="another"),
+        ):
+            with pytest.raises(ValueError, match=TABLES[type(other)].name):
+                await store.transact(steps(partial(_fact, 1), lambda tx, other=other: tx.put_row(other)))  # type: ignore[misc]
+            assert await store.read(lambda tx: tx.fact("k")) is None
+        # In another session the same key is another one's.
+        await store.transact(lambda tx: tx.put_session(session("t")))
+        elsewhere = msgspec.structs.replace(said, inbox_id="another", session_id="t")
+        await store.transact(lambda tx: tx.put_row(elsewhere))
+        assert await store.read(lambda tx: tx.rows(InboxRow)) == [said, elsewhere]
+
+    async def test_records_of_a_session_need_it_and_go_with_it(self, store: AgentStore) -> None:
+        of_session = [kind for kind, table in TABLES.items() if table.of_session]
+        assert OperationRow in of_session
+        for kind in of_session:
+            with pytest.raises(ValueError, match=TABLES[kind].name):
+                await store.transact(lambda tx, kind=kind: tx.put_row(row(kind, session_id="none")))  # type: ignore[misc]
+        kept = [row(kind, 2, "t") for kind in of_session] + [
+            row(kind, 1) for kind, table in TABLES.items() if not table.of_session
+        ]
+
+        def fill(tx: AgentTx) -> None:
+            tx.put_session(session("t"))
+            for kind in of_session:
+                tx.put_row(row(kind, 1))
+            for record in kept:
+                tx.put_row(record)
+
+        def fails(tx: AgentTx) -> None:
+            tx.delete_session("s")
+            raise Undo
+
+        await store.transact(fill)
+        before = await store.read(_all_rows)
+        with pytest.raises(Undo):
+            await store.transact(fails)
+        assert await store.read(_all_rows) == before
+        await store.transact(lambda tx: tx.delete_session("s"))
+        assert sorted(await store.read(_all_rows), key=repr) == sorted(kept, key=repr)
+
+    async def test_records_are_undone_with_their_transaction_and_not_shared(self, store: AgentStore) -> None:
+        value = row(PluginValueRow, 1, value={"list": [1]})
+        await store.transact(lambda tx: tx.put_row(value))
+
+        def fails(tx: AgentTx) -> None:
+            tx.put_row(row(PluginValueRow, 2))
+            tx.delete_row(PluginValueRow, *(getattr(value, field) for field in TABLES[PluginValueRow].key))
+            assert len(tx.rows(PluginValueRow)) == 1
+            raise Undo
+
+        with pytest.raises(Undo):
+            await store.transact(fails)
+        read = (await store.read(lambda tx: tx.rows(PluginValueRow)))[0]
+        assert read == value
+        read.value["list"].append(2)
+        assert await store.read(lambda tx: tx.rows(PluginValueRow)) == [value]
+
+    async def test_records_are_not_written_by_a_read(self, store: AgentStore) -> None:
+        secret = row(SecretRow, 1)
+        await store.transact(lambda tx: tx.put_row(secret))
+        for change in (lambda tx: tx.put_row(row(SecretRow, 2)), lambda tx: tx.delete_row(SecretRow, secret.name)):
+            with pytest.raises(StorageError):
+                await store.read(change)
+        assert await store.read(lambda tx: tx.rows(SecretRow)) == [secret]
+
+    async def test_a_record_with_text_that_utf8_cannot_hold_is_kept_as_well_as_it_can_be(
+        self, store: AgentStore
+    ) -> None:
+        record = row(InboxRow, 1, text="a\ud800b", extra={"\udfff": ["\ud800"]})
+        await store.transact(lambda tx: tx.put_row(record))
+        kept = msgspec.structs.replace(record, text="a\ufffdb", extra={"\ufffd": ["\ufffd"]})
+        assert await store.read(lambda tx: tx.rows(InboxRow)) == [kept]
 
     # ---- images ----
 
@@ -669,6 +837,23 @@ def _tables(tx: AgentTx) -> tuple[int, ...]:
     return (*map(len, rows), tx.count_requests("s"), tx.count_items("s"), tx.fact("k") or 0)
 
 
+def _unique(unique: tuple[str, ...]) -> dict[str, str]:
+    """Values of unique fields that nobody else has."""
+    return {name.rpartition("+")[2]: "of its own" for name in unique}
+
+
+def _put(record: Row, tx: AgentTx) -> None:
+    tx.put_row(record)
+
+
+def _fact(value: int, tx: AgentTx) -> None:
+    tx.put_fact("k", value)
+
+
+def _all_rows(tx: AgentTx) -> list[Row]:
+    return [record for kind in TABLES for record in tx.rows(kind)]
+
+
 def _add(record: ItemRecord, tx: AgentTx) -> None:
     tx.add_item(record)
 
@@ -682,11 +867,13 @@ def _fill(tx: AgentTx) -> None:
     tx.put_run(run("r1", "s"))
     tx.put_run(run("r2", "t", phase="dispatched"))
     tx.put_fact("k", {"v": 1})
+    for kind in TABLES:
+        tx.put_row(row(kind, 1))
 
 
 def _everything(tx: AgentTx) -> Any:
     """All that a store can tell, through its operations alone."""
-    told: list[Any] = [tx.open_runs(), [tx.fact(key) for key in ("k", "late", *_FACTS)]]
+    told: list[Any] = [_all_rows(tx), tx.open_runs(), [tx.fact(key) for key in ("k", "late", *_FACTS)]]
     for record in tx.sessions():
         name = record.session_id
         heads = tx.items(name, 0, 1_000, 5)
@@ -734,6 +921,8 @@ class History(RuleBasedStateMachine):
                 tx.delete_session(known.session_id)
             for key in _FACTS:
                 tx.put_fact(key, None)
+            for record in _all_rows(tx):
+                tx.delete_row(type(record), *(getattr(record, field) for field in TABLES[type(record)].key))
             tx.put_session(session("s0"))
 
         self._both(work)
@@ -808,6 +997,17 @@ class History(RuleBasedStateMachine):
     @rule(key=st.sampled_from(_FACTS), value=st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists))
     def put_fact(self, key: str, value: Any) -> None:
         self._both(lambda tx: tx.put_fact(key, value))
+
+    @rule(name=_sessions, kind=st.sampled_from(list(TABLES)), number=st.integers(0, 2), other=st.integers(0, 2))
+    def put_row(self, name: str, kind: type[Row], number: int, other: int) -> None:
+        # Named like one, with the fields of another: what only one may have meets what somebody else has.
+        named = {field: getattr(row(kind, number), field) for field in TABLES[kind].key if field != "session_id"}
+        self._both(lambda tx: tx.put_row(row(kind, other, name, **named)))
+
+    @rule(kind=st.sampled_from(list(TABLES)), number=st.integers(0, 2))
+    def delete_row(self, kind: type[Row], number: int) -> None:
+        key = [getattr(row(kind, number), field) for field in TABLES[kind].key]
+        self._both(lambda tx: tx.delete_row(kind, *key))
 
     @rule(name=_sessions, delete=st.booleans())
     def undone(self, name: str, delete: bool) -> None:
