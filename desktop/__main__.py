@@ -52,6 +52,10 @@ def _role(role: str, argv: list[str]) -> int:
         from desktop.isolation.wall_trial import probe
 
         return probe(argv)
+    if role == "search":
+        from runtime_host.loop.plugins.workspace.searching import main as search
+
+        return search()
     if role == "selftest":
         from desktop.selftest import main as selftest
 

@@ -7,7 +7,7 @@ know what the roles do. Standard library only: it runs before the first window i
 import sys
 from typing import Literal
 
-Role = Literal["renderer", "dialog", "guard", "model", "selftest", "wall", "wall-trial", "wall-probe"]
+Role = Literal["renderer", "dialog", "guard", "model", "selftest", "wall", "wall-trial", "wall-probe", "search"]
 
 FROZEN: bool = bool(getattr(sys, "frozen", False))
 
