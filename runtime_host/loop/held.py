@@ -105,7 +105,6 @@ def depends_on(tx: AgentTx, mount: MountRow, plugin_version: str) -> dict[str, A
         "secret_ref": mount.secret_ref,
         # When it was written says whether it is the same; nothing of its value is looked at.
         "credential_written_ms": secret.updated_ms if secret is not None else None,
-        "credential_key": secret.key_id if secret is not None else None,
     }
 
 
@@ -186,7 +185,7 @@ def why_stale(tx: AgentTx, approval: ApprovalRow, plugin_version: str | None) ->
     if plugin_version != mount.tool_version or plugin_version != was.get("plugin_version"):
         return f"{approval.mount_alias} is of another version since this was asked."
     now = depends_on(tx, mount, plugin_version)
-    if any(now[name] != was.get(name) for name in ("secret_ref", "credential_written_ms", "credential_key")):
+    if any(now[name] != was.get(name) for name in ("secret_ref", "credential_written_ms")):
         return f"The credential of {approval.mount_alias} is another one since this was asked."
     if now != was:
         return f"The settings or tools of {approval.mount_alias} were changed since this was asked."

@@ -28,7 +28,7 @@ class Ground:
     Attributes:
         store: opens the agent's file, or gives the open one; nothing here holds on to it.
         plugins: by id, in the order in which they are registered.
-        credentials: of a file.
+        credentials: of the agent.
         off: plugins that the host has switched off for agents that chose nothing.
         masked: a JSON value with every known credential in it masked.
     """
@@ -36,7 +36,7 @@ class Ground:
     agent_id: str
     store: Callable[[], Awaitable[AgentStore]]
     plugins: Mapping[str, Plugin]
-    credentials: Callable[[AgentStore], MountCredentials]
+    credentials: MountCredentials
     off: frozenset[str] = frozenset()
     masked: Callable[[Any], Any] = lambda value: value
     now_ms: Callable[[], int] = field(default=wall_ms)
@@ -118,22 +118,16 @@ class MountKept:
         await (await self._ground.store()).transact(write)
 
     async def secret(self, name: str) -> Credential | None:
-        try:
-            return await (await self._credentials()).secret(self._row, name)
-        except CredentialRefusedError as refused:
-            raise PluginError(refused.message, code="credential_unreadable") from None
+        return await self._ground.credentials.secret(self._row, name)
 
     async def put_secret(self, name: str, fields: Mapping[str, str]) -> None:
         try:
-            await (await self._credentials()).put_secret(self._row, name, fields)
+            await self._ground.credentials.put_secret(self._row, name, fields)
         except CredentialRefusedError as refused:
             raise PluginError(refused.message, code="credential_refused") from None
 
     async def forget_secret(self, name: str) -> None:
-        await (await self._credentials()).forget_secret(self._row, name)
-
-    async def _credentials(self) -> MountCredentials:
-        return self._ground.credentials(await self._ground.store())
+        await self._ground.credentials.forget_secret(self._row, name)
 
     def _current(self, tx: AgentTx) -> MountRow:
         """The mount as it is called now; its installation decides, not its alias."""

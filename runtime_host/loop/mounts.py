@@ -410,7 +410,7 @@ class MountBook:
             _refuse(fault, "ALIAS_REFUSED", alias=new)
         row = await self._read(lambda tx: _mount(tx, alias))
         store = await self._ground.store()
-        move_secret = await self._ground.credentials(store).renaming(row, new)
+        move_secret = await self._ground.credentials.renaming(row, new)
 
         def put(tx: AgentTx) -> MountRow:
             current = _mount(tx, alias)
@@ -475,7 +475,7 @@ class MountBook:
             MountRefusedError: there is no such mount.
         """
         store = await self._ground.store()
-        credentials = self._ground.credentials(store)
+        credentials = self._ground.credentials
 
         def take(tx: AgentTx) -> MountRow:
             row = _mount(tx, alias)
@@ -535,11 +535,10 @@ class MountBook:
         plugin = self._plugin(row.plugin)
         if not plugin.remote:
             _refuse(f"The tools of {alias} are its plugin's own.", "NOT_REMOTE", alias=alias)
-        store = await self._ground.store()
         mount = self._ground.mount(row)
         credential = None
         if row.secret_ref is not None:
-            found = await self._ground.credentials(store).resolve(row, plugin.credential_of(mount))
+            found = await self._ground.credentials.resolve(row, plugin.credential_of(mount))
             if isinstance(found, Missing):
                 _refuse(found.words, "CREDENTIAL_MISSING")
             credential = found
@@ -589,9 +588,8 @@ class MountBook:
         def check(tx: AgentTx, changed: MountRow) -> None:
             checked_config(plugin, changed.public_config, with_credential=True)
 
-        store = await self._ground.store()
         shape = plugin.credential_of(self._ground.mount(row))
-        changed = await self._ground.credentials(store).attach(alias, fields, account, shape=shape, check=check)
+        changed = await self._ground.credentials.attach(alias, fields, account, shape=shape, check=check)
         await self._let_go(changed)
         return changed
 
@@ -601,8 +599,7 @@ class MountBook:
         Raises:
             AgentRuntimeError: there is no such mount.
         """
-        store = await self._ground.store()
-        changed = await self._ground.credentials(store).detach(alias)
+        changed = await self._ground.credentials.detach(alias)
         await self._let_go(changed)
         return changed
 
@@ -613,9 +610,8 @@ class MountBook:
             MountRefusedError: there is no such mount.
         """
         row = await self._read(lambda tx: _mount(tx, alias))
-        store = await self._ground.store()
         plugin = self._plugin(row.plugin)
-        return await self._ground.credentials(store).check(row, plugin, self._ground.mount(row))
+        return await self._ground.credentials.check(row, plugin, self._ground.mount(row))
 
     async def sign_in(self, alias: str, show: ShowAddress) -> CredentialCheck:
         """Have a person sign in at the other side of a mount.
@@ -664,9 +660,8 @@ class MountBook:
 
     async def _report(self, row: MountRow, off: bool, names: Names, others: list[MountRow]) -> MountReport:
         ground, plugin = self._ground, self._ground.plugins.get(row.plugin)
-        store = await ground.store()
         shape = CredentialShape() if plugin is None else plugin.credential_of(ground.mount(row))
-        credential = await ground.credentials(store).state(row, shape)
+        credential = await ground.credentials.state(row, shape)
         state, words = _state(row, plugin, off)
         if plugin is None:
             return MountReport(row, row.plugin, state, words, credential, shape, (), (), (), False, None)
