@@ -40,6 +40,7 @@ class ToolContext:
         accounts: named accounts of resolver and owner together; the owner's wins over a like name.
         memory: the owner's, whatever it is to its tools.
         stopping: set when the run is to stop; a tool that returns soon after still has its result kept.
+        progress: shows text of a call that goes on.
     """
 
     context: TrustedContext
@@ -48,6 +49,7 @@ class ToolContext:
     accounts: Mapping[str, str] = field(default_factory=dict)
     memory: Any = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    progress: Callable[[str], Awaitable[None]] | None = None
 
 
 class ToolReport(Frozen):
@@ -57,6 +59,7 @@ class ToolReport(Frozen):
         success: whether the application calls it one; False is told to the model and the run goes on.
         payload: JSON that the model is told.
         evidence: references to proof that the host keeps.
+        changes: files of the session's folder that are otherwise now, `{path, change, diff}`; shown, never told.
     """
 
     called: ClassVar[str] = "tool report"
@@ -64,6 +67,7 @@ class ToolReport(Frozen):
     success: bool = True
     payload: Any = None
     evidence: tuple[str, ...] = ()
+    changes: tuple[Mapping[str, Any], ...] = ()
 
 
 class ToolReceipt(Frozen):
@@ -151,12 +155,16 @@ class Judged(NamedTuple):
         words: of a refusal; of a hold what a harness is told that does not wait.
         code: stable, of a refusal.
         operation_id: "" where there is no row.
+        effect: of a hold: in one sentence what the call would do.
+        decided: what a person said of it, where one was asked: approved, denied, expired or stale.
     """
 
     kind: Literal["run", "refuse", "hold"]
     words: str = ""
     code: str = ""
     operation_id: str = ""
+    effect: str = ""
+    decided: str = ""
 
 
 class CallHeldError(Exception):
@@ -194,15 +202,19 @@ class Gate(Protocol):
         ...
 
     def claim(self, tx: AgentTx, operation_id: str) -> bool:
-        """In the transaction that writes `executing`: take the operation. False when it was taken before."""
+        """In the transaction that writes `executing`: take the operation. False when it may not be begun (any more)."""
+        ...
+
+    def give_back(self, tx: AgentTx, operation_id: str) -> None:
+        """In the transaction that takes `executing` back: it was claimed and is certain not to have been entered."""
         ...
 
     async def execute(self, operation_id: str, call: ToolCall, context: ToolContext) -> "ToolReport":
-        """Do what was claimed: the recorded request, once.
+        """Do what was claimed: the recorded request, once. What cannot be known of it is said in the report."""
+        ...
 
-        Raises:
-            ToolOutcomeUnknownError: it may have acted.
-        """
+    def cut(self, operation_id: str) -> "ToolReport":
+        """What is to be said of one that was cut off while it was executed."""
         ...
 
     def settle(self, tx: AgentTx, operation_id: str, report: "ToolReport") -> None:
@@ -213,8 +225,16 @@ class Gate(Protocol):
         """Wait for a person's decision; False when there was none within the time."""
         ...
 
+    def pause(self, tx: AgentTx, operation_id: str) -> bool:
+        """In the transaction that tells a harness to expect a message. False when it was decided by then."""
+        ...
+
+    def operation_of(self, call: ToolCall) -> str:
+        """The operation that a call is, whether or not it was judged yet."""
+        ...
+
     async def reconcile(self, call: ToolCall) -> "ToolReceipt | None":
-        """What came of an interrupted call, where that is known: of one that only reads, nothing."""
+        """What is to be told of a call that was interrupted: of a write that nobody knows, of a read to ask again."""
         ...
 
 
@@ -367,12 +387,15 @@ class ToolRequest(NamedTuple):
         call_id: its original id.
         arguments: JSON text as it came.
         native: JSON that the driver needs to go on with the call after a restart.
+        about: what its card shows besides: `operation`, `decided` and `effect` of one that waits for a person. A driver
+            puts it into the event that the call began.
     """
 
     call_id: str
     name: str
     arguments: str
     native: Mapping[str, Any] = {}
+    about: Mapping[str, Any] = {}
 
 
 class ToolDelivery(NamedTuple):
@@ -382,6 +405,8 @@ class ToolDelivery(NamedTuple):
         arguments: as they were kept: masked.
         error: in words for the model, when it did not succeed.
         duration_ms: of the execution; None when there was none.
+        about: what its card shows besides: `operation` and `decided`; a driver puts it into the event of its end.
+        changes: as in the report; live only.
     """
 
     call_id: str
@@ -392,6 +417,8 @@ class ToolDelivery(NamedTuple):
     error: str | None
     duration_ms: int | None = None
     native: Mapping[str, Any] = {}
+    about: Mapping[str, Any] = {}
+    changes: tuple[Mapping[str, Any], ...] = ()
 
 
 class EarlierCall(NamedTuple):
@@ -417,10 +444,18 @@ class ToolChannel(Protocol):
         requests: tuple[ToolRequest, ...],
         started: Callable[[ToolRequest, Any], Awaitable[None]],
         completed: Callable[[ToolDelivery], Awaitable[None]],
+        progressed: Callable[[ToolRequest, str], Awaitable[None]] | None = None,
     ) -> tuple[ToolDelivery, ...]:
         """Execute the calls that the native side waits for now, one after the other, each at most once.
 
+        Args:
+            requests: the calls, in the order in which they were asked for.
+            started: told of each that is begun, and of each that waits for a person.
+            completed: told of what came of each.
+            progressed: told of text that a call shows while it goes on.
+
         Raises:
+            CallHeldError: of a channel that parks: some wait for a person. What was executed before is kept.
             AgentUnresolvedEffectError: one was interrupted; nothing more may be told or sent.
             StorageError: what came of one could not be kept.
         """
