@@ -25,6 +25,7 @@ from runtime_host.loop.sealing import NotOpenedError, Place, Sealed, SealingKeyE
 from runtime_host.redaction import SHORTEST_SECRET_CHARS, Redactor
 from runtime_host.storage.base import AgentStore, AgentTx
 from runtime_host.storage.rows import MountRow, SecretRow
+from runtime_host.storage.salvage_rows import FILE_UUID
 
 T = TypeVar("T")
 RefKind = Literal["none", "agent", "operator", "env", "other"]
@@ -33,8 +34,6 @@ Outside = Callable[[Literal["operator", "env"], str], Awaitable[str | None]]
 """Fetches what is kept outside of the agent's file: the app's key store, or a variable where such are allowed. None:
 there is certainly none. Raises `AgentRuntimeError` when it cannot be had now."""
 
-FILE_UUID: Final = "file_uuid"
-"""Fact: by which a file is known to what is sealed in it. Written once."""
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MOST_VALUE_CHARS: Final = 64 * 1024
 CHECK_WITHIN_S: Final = 15.0

@@ -21,12 +21,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from runtime_host.storage.base import (
-    OPEN_PHASES,
     SALVAGED,
     AgentStore,
     AgentTx,
     ItemRecord,
     RequestRecord,
+    RowT,
     RunRecord,
     SessionRecord,
     ToolCallRecord,
@@ -34,6 +34,8 @@ from runtime_host.storage.base import (
 )
 from runtime_host.storage.claim import sync_folder
 from runtime_host.storage.common import from_json
+from runtime_host.storage.rows import TABLES, PluginChoiceRow, Row
+from runtime_host.storage.salvage_rows import FILE_UUID, AgentRows, as_left, put_missing, write_agent
 from runtime_host.storage.sqlite import AGENT_FORMAT, SqliteAgentTx
 
 T = TypeVar("T")
@@ -45,6 +47,7 @@ SALVAGED_NOTICE: Final = (
 )
 _NEAR: Final = 256
 _FAR: Final = 1 << 40
+_ENDED: Final = frozenset({"completed", "failed", "cancelled", "incomplete", "unknown"})
 _FINAL_CALLS: Final = frozenset({"delivered", "withdrawn"})
 _MARK: Final = ".salvaged"
 """Ending of the empty file beside a damaged one that was salvaged. A note in the store could be damaged with it, and
@@ -70,6 +73,7 @@ class _Session(NamedTuple):
     calls: list[ToolCallRecord]
     images: list["_Image"]
     facts: dict[str, Any]
+    records: list[Row]
 
 
 class _Image(NamedTuple):
@@ -129,8 +133,9 @@ async def salvage(damaged: Path, store: AgentStore, *, now_ms: int, newest: bool
         StorageError: the store did not take it.
     """
     with concurrent.futures.ThreadPoolExecutor(1, "salvage") as thread:
-        found, unreadable = await asyncio.get_running_loop().run_in_executor(thread, _read, damaged)
+        found, of_agent, unreadable = await asyncio.get_running_loop().run_in_executor(thread, _read, damaged)
     sessions = runs = items = 0
+    await store.transact(lambda tx: write_agent(tx, of_agent, now_ms))
     for each in found:
 
         def write(tx: AgentTx, each: _Session = each) -> bool:
@@ -152,7 +157,7 @@ def _write(tx: AgentTx, found: _Session, now_ms: int, name: str, *, newest: bool
     whole = newest and found.requests_whole and earlier.get("requests", "whole") == "whole"
     tx.put_fact(session_fact(record.session_id, SALVAGED), {"file": name, "requests": "whole" if whole else "lost"})
     for run in found.runs:
-        if run.phase in OPEN_PHASES:
+        if run.phase not in _ENDED:
             run = msgspec.structs.replace(run, phase="unknown", finished_ms=now_ms)
         tx.put_run(run)
     for request in found.requests:
@@ -161,6 +166,7 @@ def _write(tx: AgentTx, found: _Session, now_ms: int, name: str, *, newest: bool
         if call.phase not in _FINAL_CALLS:
             call = msgspec.structs.replace(call, phase="interrupted")
         tx.put_tool_call(call)
+    put_missing(tx, [as_left(each, now_ms) for each in found.records])
     for image in found.images:
         tx.put_image(record.session_id, image.run_id, image.position, media_type=image.media_type, data=image.data)
     for position, item in enumerate(found.items):
@@ -186,7 +192,7 @@ def _write(tx: AgentTx, found: _Session, now_ms: int, name: str, *, newest: bool
 # ---- reading ----
 
 
-def _read(damaged: Path) -> tuple[list[_Session], int]:
+def _read(damaged: Path) -> tuple[list[_Session], AgentRows, int]:
     """What the damaged file holds, and how many places of it could not be read."""
     with tempfile.TemporaryDirectory(prefix=".salvage-", dir=damaged.parent) as folder:
         copy = Path(folder) / "copy.sqlite3"
@@ -196,8 +202,9 @@ def _read(damaged: Path) -> tuple[list[_Session], int]:
         with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as db:
             reading = _Reading(db)
             if not reading.attempt(reading.prepare):
-                return [], 1
-            return reading.sessions(), reading.unreadable
+                return [], AgentRows((), None, choices_whole=False), 1
+            of_agent = reading.agent()
+            return reading.sessions(), of_agent, reading.unreadable
 
 
 class _Reading:
@@ -207,6 +214,7 @@ class _Reading:
         self._db = db
         self._tx = SqliteAgentTx(db)
         self.unreadable = 0
+        self._of_session: dict[str, list[Row]] = {}
 
     def prepare(self) -> bool:
         """Bring the copy to the tables of today; indexes are made anew where they can be."""
@@ -231,7 +239,19 @@ class _Reading:
             self.unreadable += 1
             return None
 
+    def agent(self) -> AgentRows:
+        """What is no session's."""
+        kinds = [kind for kind, table in TABLES.items() if not table.of_session and kind is not PluginChoiceRow]
+        records = [record for kind in kinds for record in self._records(kind)]
+        file_uuid = self.attempt(lambda: self._tx.fact(FILE_UUID))
+        before = self.unreadable
+        choices = self._records(PluginChoiceRow)
+        return AgentRows([*records, *choices], file_uuid, choices_whole=self.unreadable == before)
+
     def sessions(self) -> list[_Session]:
+        for kind, table in TABLES.items():
+            for record in self._records(kind) if table.of_session else ():
+                self._of_session.setdefault(record.session_id, []).append(record)  # type: ignore[attr-defined]
         return [found for number, _ in self._rows("session", "sessions") if (found := self._session(number))]
 
     def _session(self, number: int) -> _Session | None:
@@ -277,7 +297,13 @@ class _Reading:
                 if (image := self.attempt(lambda use=use: self._image(use)))  # type: ignore[misc]
             ],
             self.attempt(lambda: self._facts(session_id)) or {},
+            self._of_session.get(session_id, []),
         )
+
+    def _records(self, kind: type[RowT]) -> list[RowT]:
+        places = [place for place, _ in self._rows("rowid", TABLES[kind].name)]
+        found = (self.attempt(lambda place=place: self._tx.row_at(kind, place)) for place in places)  # type: ignore[misc]
+        return [record for record in found if record is not None]
 
     def _image(self, use: int) -> _Image | None:
         row = self._db.execute(

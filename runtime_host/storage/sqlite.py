@@ -13,6 +13,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from runtime_host.storage.base import (
     AgentStore,
     ImageUse,
@@ -344,6 +346,19 @@ class SqliteAgentTx(SqliteTx):
         where = " AND ".join(f'"{field}" IS ?' for field in equal) or "1"
         found = self.db.execute(f"{_statements(table).select} WHERE {where} ORDER BY rowid", tuple(equal.values()))
         return [_record(kind, table, each) for each in found]
+
+    def row_at(self, kind: type[RowT], rowid: int) -> RowT | None:
+        """The record in a place of its table, found without an index and checked: for files that are damaged.
+
+        Raises:
+            msgspec.ValidationError: what lies there is no such record.
+        """
+        table = TABLES[kind]
+        found = self.db.execute(f"{_statements(table).select} NOT INDEXED WHERE rowid = ?", (rowid,)).fetchone()
+        if found is None:
+            return None
+        values = msgspec.structs.asdict(_record(kind, table, found))
+        return msgspec.convert(values, kind, builtin_types=(bytes,))
 
     def delete_row(self, kind: type[Row], *key: str) -> None:
         table = TABLES[kind]

@@ -10,7 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from desktop.profile_store import PROFILE_FORMAT, AgentRecord, ConversationRecord, ProfileTx, open_profile_store
+from runtime_host.loop.sealing import Place, Sealed, seal, unseal
 from runtime_host.storage.base import AgentTx, ItemRecord, RequestRecord, RunRecord, SessionRecord, ToolCallRecord
+from runtime_host.storage.rows import (
+    TABLES,
+    ApprovalRow,
+    ArtifactRow,
+    ConnectionRow,
+    EntryRow,
+    InboxRow,
+    ModelDeliveryRow,
+    ModelJobRow,
+    MountRow,
+    OperationRow,
+    PluginChoiceRow,
+    PluginValueRow,
+    PluginVersionRow,
+    Row,
+    SecretRow,
+    SeedRow,
+    UsageRow,
+)
+from runtime_host.storage.salvage_rows import FILE_UUID
 from runtime_host.storage.sqlite import AGENT_FORMAT, open_agent_store
 
 HERE = Path(__file__).parent
@@ -129,6 +150,135 @@ def fill_activities(tx: AgentTx) -> None:
     tx.add_item(STEPS)
 
 
+SEALING_KEY = bytes(range(32))
+SEALED_IN = Place("0123456789abcdef0123456789abcdef", "p", "a", "github")
+SEALED = {"token": "not a real token: Grüße"}
+
+RECORDS: tuple[Row, ...] = (
+    MountRow(
+        alias="github",
+        installation_id="m1",
+        connection_id="k1",
+        plugin="mcp",
+        tool_version="1",
+        public_config={"url": "https://example.invalid/mcp", "account": "Grüße"},
+        secret_ref="agent:github",
+        policy={
+            "read": "allow",
+            "write": "approval",
+            "tools": {"drop": "deny"},
+            "rules": [{"tool": "note", "where": {"title": {"starts": "Gr"}}}],
+        },
+        tool_snapshot={"tools": [{"name": "note"}], "hash": "h"},
+        created_ms=1,
+        updated_ms=2,
+        last_used_ms=3,
+    ),
+    MountRow(
+        alias="files", installation_id="m2", connection_id="k2", plugin="workspace", tool_version="1", closed=True
+    ),
+    PluginChoiceRow(plugin="http", state="off", updated_ms=1),
+    ConnectionRow(alias="github", state={"session": "Grüße"}, expires_ms=9, updated_ms=1),
+    PluginVersionRow(alias="github", plugin="mcp", version=2),
+    PluginValueRow(alias="github", plugin="mcp", store="seen", key="note", value=None, index="n", updated_ms=1),
+    OperationRow(
+        operation_id="op_1",
+        session_id="s1",
+        run_id="r1",
+        call_id="c1",
+        mount_alias="github",
+        installation_id="m1",
+        tool="note",
+        tool_version="1",
+        side_effects="write",
+        replay="never",
+        status="succeeded",
+        key="c1",
+        args_hash="h",
+        arguments={"title": "Grüße"},
+        result={"noted": True},
+        identity="Grüße",
+        credential_ref_kind="agent",
+        created_ms=1,
+        started_ms=2,
+        updated_ms=3,
+    ),
+    OperationRow(
+        operation_id="op_2",
+        session_id="s1",
+        run_id="r2",
+        call_id="c2",
+        mount_alias="github",
+        installation_id="m1",
+        tool="note",
+        tool_version="1",
+        side_effects="write",
+        replay="never",
+        status="pending",
+        arguments={"title": "and?"},
+        created_ms=4,
+        updated_ms=4,
+    ),
+    ApprovalRow(
+        operation_id="op_2",
+        session_id="s1",
+        run_id="r2",
+        mount_alias="github",
+        tool="note",
+        request={"tool": "note", "args": {"title": "and?"}, "held_by": "policy"},
+        request_hash="h2",
+        depends_on={"installation_id": "m1"},
+        held_by="policy",
+        created_ms=4,
+        expires_ms=99,
+    ),
+    InboxRow(
+        inbox_id="b1", session_id="s1", kind="follow_up", text="Grüße", dedup_key="d", rank=1.5, extra={"model": "m"}
+    ),
+    EntryRow(entry_id="e1", session_id="s1", run_id="r1", type="cancelled", body={"run": "r1"}, created_ms=1),
+    ModelJobRow(
+        job_id="j1", session_id="s1", run_id="r2", number=1, request={"model": "m"}, taker="t", tries=1, dispatched_ms=5
+    ),
+    ModelDeliveryRow(job_id="j1", taker="t", session_id="s1", verdict="late", usage={"input": 1}, at_ms=6),
+    ArtifactRow(path="ab/cd", sha256="abcd", size_bytes=4, mime="text/plain", session_id="s1", source_operation="op_1"),
+    SeedRow(alias="files", since="1", outcome="added", at_ms=1, told=True),
+    UsageRow(
+        usage_id="u1",
+        session_id="s1",
+        resource="tool.call",
+        key="github.note:calls",
+        quantity=1.0,
+        unit="calls",
+        at_ms=1,
+    ),
+)
+
+
+def fill_loop(tx: AgentTx) -> None:
+    """What version 5 brought: the records of the loop and its gate, with a credential that is sealed."""
+    tx.put_fact(FILE_UUID, SEALED_IN.file_uuid)
+    sealed = seal(SEALING_KEY, SEALED_IN, SEALED)
+    tx.put_row(
+        SecretRow(
+            name=SEALED_IN.name,
+            account="Grüße",
+            verified={"state": "ok", "at_ms": 1, "detail": ""},
+            created_ms=1,
+            updated_ms=1,
+            **sealed._asdict(),
+        )
+    )
+    for record in RECORDS:
+        tx.put_row(record)
+
+
+def told_of_loop(tx: AgentTx) -> Any:
+    """Every record but the sealed one, in the order of the tables; and what is sealed."""
+    records = [record for kind in TABLES if kind is not SecretRow for record in tx.rows(kind)]
+    opened = [unseal(SEALING_KEY, SEALED_IN, Sealed(row.ciphertext, row.iv, row.key_id)) for row in tx.rows(SecretRow)]
+    return records, opened
+
+
 def told_of_activities(tx: AgentTx) -> Any:
     return tx.item("i4"), [head.about for head in tx.items("s1", 0, 99, 0)]
 
@@ -205,6 +355,7 @@ async def _write() -> None:
         await store.transact(fill_tools)
         await store.transact(fill_images)
         await store.transact(fill_activities)
+        await store.transact(fill_loop)
         await store.close()
     profile = HERE / f"profile-v{len(PROFILE_FORMAT.migrations)}.sqlite3"
     if not profile.exists():

@@ -1,11 +1,14 @@
 """Files of every released version open, tell what was written into them, and go on."""
 
+import contextlib
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from desktop.profile_store import PROFILE_FORMAT, open_profile_store
+from runtime_host.storage.rows import MountRow, OperationRow
 from runtime_host.storage.sqlite import AGENT_FORMAT, open_agent_store
 from tests.histories.stores import (
     AGENT_TOLD,
@@ -15,11 +18,15 @@ from tests.histories.stores import (
     IMAGE,
     PROFILE_TOLD,
     READER,
+    RECORDS,
+    SEALED,
     STEPS,
+    fill_loop,
     told_by_agent,
     told_by_profile,
     told_of_activities,
     told_of_images,
+    told_of_loop,
     told_of_tools,
 )
 
@@ -34,12 +41,33 @@ async def test_an_agent_file_of_an_earlier_version(name: str, tmp_path: Path) ->
         assert await store.read(told_of_tools) == (calls, calls[1:])
         did = (None, [{}] * 4) if name < "agent-v4" else (STEPS, [*[{}] * 4, STEPS.about])
         assert await store.read(told_of_activities) == did
+        of_loop = ([], []) if name < "agent-v5" else (list(RECORDS), [SEALED])
+        assert await store.read(told_of_loop) == of_loop
         pictures = ([], []) if name < "agent-v3" else ([("r1", 0), ("r2", 1)], [IMAGE, IMAGE])
         assert await store.read(told_of_images) == pictures
         await store.transact(lambda tx: tx.append_text("i3", 14, "."))
         assert await store.read(lambda tx: tx.item_text("i3", 0, 99)) == "half an answer."
+        if name < "agent-v5":
+            # What an earlier version had no place for has one now, beside what it wrote.
+            await store.transact(fill_loop)
+            assert await store.read(told_of_loop) == (list(RECORDS), [SEALED])
+        await store.transact(lambda tx: tx.delete_session("s1"))
+        assert await store.read(lambda tx: (tx.rows(OperationRow), len(tx.rows(MountRow)))) == ([], 2)
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("agent-v*.sqlite3")))
+async def test_an_agent_file_of_an_earlier_version_gets_the_tables_of_a_new_one(name: str, tmp_path: Path) -> None:
+    def tables(path: Path) -> list[tuple[str, str]]:
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            found = db.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").fetchall()
+        return [(each, " ".join(sql.split())) for each, sql in found]
+
+    shutil.copy(HERE / name, tmp_path / "old")
+    for path in (tmp_path / "old", tmp_path / "new"):
+        await (await open_agent_store(path, profile="p", agent="a")).close()
+    assert tables(tmp_path / "old") == tables(tmp_path / "new")
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("profile-v*.sqlite3")))
