@@ -25,7 +25,15 @@ ACTIONS: tuple[Action, ...] = (
     Action("filter", "Filter conversations", icon="search", key="Ctrl+F"),
     Action("pick", "Change harness or model", icon="down", key="Ctrl+M", needs="ready"),
     Action("write", "Go to the composer", key="Ctrl+L", needs="ready"),
-    Action("stop", "Stop", "Stops the run. What was written so far is kept.", "stop", "Ctrl+.", "busy"),
+    Action("stop", "Stop", "Stops the run. What was written so far is kept.", "stop", "Ctrl+.", "stoppable"),
+    Action(
+        "review",
+        "Review…",
+        "A window of its own shows the whole call and asks you. Until then nothing of it is done.",
+        "waiting",
+        "Ctrl+R",
+        "waiting",
+    ),
     Action(
         "again", "Ask again", "Sends your last message once more, as a new run.", "again", "Ctrl+Shift+R", "canAskAgain"
     ),
@@ -91,6 +99,34 @@ PROPOSALS: tuple[Action, ...] = (
         "folder",
     ),
     Action("clear-folder", "Work without a folder", "The conversation then touches no folder.", "close"),
+    Action("add-mount", "Add a mount…", icon="plus"),
+    Action("edit-mount", "Edit…", "What it is set up with, and what it may do without asking.", "edit"),
+    Action("rename-mount", "Rename…", "The name under which the model calls it. Conversations go on.", "edit"),
+    Action(
+        "switch-mount",
+        "Switch on or off…",
+        "Switched off it keeps its settings, and the model does not see it.",
+        "stop",
+    ),
+    Action(
+        "attach-credential",
+        "Attach a credential…",
+        "Typed in a window of its own, kept sealed. The model never sees it.",
+        "key",
+    ),
+    Action("check-credential", "Check the credential", "It is asked whether the credential is still taken.", "check"),
+    Action(
+        "detach-credential", "Detach the credential…", "It is deleted from this computer. You are asked first.", "close"
+    ),
+    Action("sign-in", "Sign in…", "Opens the sign-in in your browser, after you have seen the address.", "window"),
+    Action("refresh-mount", "Ask for its tools again", "Changed tools wait until you have seen them.", "again"),
+    Action(
+        "remove-mount",
+        "Remove…",
+        "Takes it and its credential away from the agent. You are asked first.",
+        "trash",
+        dangerous=True,
+    ),
     Action("add-agent", "New agent…", icon="plus"),
     Action("start", "Start a conversation", icon="plus"),
     Action(
@@ -129,6 +165,15 @@ PROPOSALS: tuple[Action, ...] = (
     ),
 )
 """What can be done on the pages of the settings. A label ends with … where the trusted dialog asks the rest."""
+
+QUEUE: tuple[Action, ...] = (
+    Action("queue-send", "Send now", "It is said next, before all that waits.", "send", "Ctrl+Enter"),
+    Action("queue-edit", "Edit", icon="edit", key="Enter"),
+    Action("queue-up", "Earlier", icon="up", key="Alt+Up"),
+    Action("queue-down", "Later", icon="down", key="Alt+Down"),
+    Action("queue-remove", "Remove", "It is not sent, and is gone.", "close", "Delete"),
+)
+"""What can be done with a message that waits; the keys count while it has the focus."""
 
 BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
 

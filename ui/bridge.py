@@ -9,18 +9,19 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtQml import QQmlPropertyMap
 
 from ui.looks import Looks
-from ui.models import lists
+from ui.models import lists, queue
 from ui.models.conversations import ConversationsModel
 from ui.models.places import parts, path_words, sentence_case, short_path, whole_parts
 from ui.models.rows import ListModel
 from ui.models.transcript import TranscriptModel
+from ui.queue_bridge import QueueBridge, pieces
 from ui.setup_bridge import SetupBridge
 from ui.store import FOLDER_FIRST, Pending, Store
 from ui.text.visible import FSI, LRI, PDI, one_line, visible, whole_characters
@@ -31,18 +32,13 @@ PICTURE_REFUSED = "This model takes none anyway."
 DRAFT_AFTER_MS = 400
 LISTING_ROWS = 60
 _ONE_LINE = ("title", "harness", "effort", "enter", "proxy", "certificates")
-_NAMES = ("profile", "otherProfile", "sentence", "agentName", "modelsOf", "modelsDefault")
+_NAMES = ("profile", "otherProfile", "sentence", "agentName", "modelsOf", "modelsDefault", "mountsOf")
 _SENTENCES = ("runSentence", "problem", "wallSentence", "wallSystem", "keyStoreSentence", "keyStoreWay")
 _THEMES: tuple[dto.Theme, ...] = ("system", "light", "dark")
 
 
 _MARKS = {ord(mark): None for mark in (FSI, LRI, PDI)}
 """What keeps a name or code from reordering its surroundings on screen; no part of the text."""
-
-
-def pieces(text: str) -> list[str]:
-    """`text` cut so that each part fits one message; at least one part."""
-    return [text[at : at + dto.TEXT_PIECE_CHARS] for at in range(0, len(text), dto.TEXT_PIECE_CHARS)] or [""]
 
 
 class Channel:
@@ -90,7 +86,8 @@ class Bridge(QObject):
         self.transcript = TranscriptModel(store.transcript, looks.table)
         self.conversations = ConversationsModel(store)
         self.setup = SetupBridge(store, self._command, self._say)
-        self.notices, self.isolation = ListModel(), ListModel()
+        self.queue = QueueBridge(store, self._command, self.settle, channel)
+        self.notices, self.isolation, self.queued = ListModel(), ListModel(), ListModel()
         self._arrivals = 0
         self._listing_asked: set[int] = set()
         self._flushed_at = 0.0
@@ -140,6 +137,7 @@ class Bridge(QObject):
         for area, model, rows in (
             ("notices", self.notices, lists.notices),
             ("isolation", self.isolation, lists.isolation),
+            ("queue", self.queued, queue.queued),
         ):
             if area in changed:
                 model.replace(rows(store))
@@ -233,28 +231,48 @@ class Bridge(QObject):
     @Slot(str)
     def send(self, text: str) -> None:
         """Enter: send what the composer holds."""
+        self._send(text, "now")
+
+    @Slot(str)
+    def sendLater(self, text: str) -> None:
+        """Alt+Enter: put it last in the queue; where nothing is ahead of it, that is to send it."""
+        store = self._store
+        behind = store.stoppable or bool(store.queue.rows(store.conversation))
+        self._send(text, "queue" if behind and store.conversation is not None else "now")
+
+    @Slot()
+    def sendAnyway(self) -> None:
+        """It looks like a secret, and the person wants it sent all the same: the same request once more."""
+        doubted = self._store.doubted
+        if doubted is not None and doubted.conversation == self._store.conversation:
+            self._send(doubted.text, doubted.when, anyway=True)
+
+    def _hindered(self, text: str) -> str:
+        """Why this message cannot go to the host."""
+        if self._store.needs_folder:
+            return FOLDER_FIRST
+        if len(text.encode()) > dto.SPOOL_BYTES:
+            return f"One message holds at most {dto.SPOOL_BYTES // 2**20} MiB. Nothing was sent."
+        return ""
+
+    def _send(self, text: str, when: Literal["now", "queue"], *, anyway: bool = False) -> None:
         store = self._store
         text = whole_characters(text)
-        if not self._acts_here() or store.sending or store.busy or not text.strip():
+        if not self._acts_here() or store.sending or not store.takes_text or not text.strip():
             return
-        if store.needs_folder:
-            store.problem = FOLDER_FIRST
+        if problem := self._hindered(text):
+            store.problem = problem
             store.changed.add("facts")
             self.settle()
             return
-        if len(text.encode()) > dto.SPOOL_BYTES:
-            store.problem = f"One message holds at most {dto.SPOOL_BYTES // 2**20} MiB. Nothing was sent."
-            store.changed.add("facts")
-            self.settle()
-            return
-        if self._request_id[0] != text:
+        if self._request_id[0] != text or self._request_id[1] == store.confirmed:
             self._request_id = (text, uuid.uuid4().hex)
         store.typed = text
         self._draft.stop()
         parts = pieces(text)
         self._channel.send(*(dto.Piece(text=part) for part in parts[:-1]))
         identity = self._request_id[1]
-        pending = Pending("send", text, identity, store.conversation)
+        pending = Pending("send", text, identity, store.conversation, when)
         self._command(
             "send",
             lambda request: dto.Send(
@@ -263,6 +281,8 @@ class Bridge(QObject):
                 request_id=identity,
                 text=parts[-1],
                 pieces=len(parts) - 1,
+                when=when,
+                anyway=anyway,
             ),
             pending,
         )
@@ -330,10 +350,11 @@ class Bridge(QObject):
         return {
             "new": lambda: self.startWith(""),
             "settings": self._open_settings,
-            "stop": at_revision("stop", dto.Stop) if store.busy else lambda: None,
+            "stop": at_revision("stop", dto.Stop) if store.stoppable else lambda: None,
             "detach": at_revision("detach", dto.Detach),
             "delete": at_revision("delete", dto.Delete),
             "again": self._again,
+            "review": self._review,
             "selftest": self._open_selftest,
         }
 
@@ -343,6 +364,16 @@ class Bridge(QObject):
         self.setup.open(self._store.setup.place)
         if there:
             self.asked.emit("settings")
+
+    def _review(self) -> None:
+        """The trusted dialog shows the first call that waits; one that is not here yet is at the end of the page."""
+        store, operation = self._store, self._store.reviewable
+        if not store.waiting and operation is None:
+            return
+        if operation is None:
+            self.asked.emit("below")
+        else:
+            self.setup.propose("review", operation)
 
     def _again(self) -> None:
         run = self._store.run

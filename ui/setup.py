@@ -1,4 +1,4 @@
-"""What the person sets up, as the host tells it: connections, models, agents, profiles, what is stored.
+"""What the person sets up, as the host tells it: connections, models, agents, mounts, profiles, what is stored.
 
 Owns the view state behind the settings, the first-run page and the picker, and which answer of
 the host belongs to which search. Must not know Qt, the channel or the clock. Invariants:
@@ -11,8 +11,10 @@ from typing import Any, Literal, get_args
 
 from ui.wire import dto
 
-Place = Literal["connections", "models", "harnesses", "agents", "profiles", "stored", "appearance"]
-Area = Literal["connectors", "found", "offer", "models", "harnesses", "agents", "profiles", "stored", "progress"]
+Place = Literal["connections", "models", "harnesses", "agents", "mounts", "profiles", "stored", "appearance"]
+Area = Literal[
+    "connectors", "found", "offer", "models", "harnesses", "agents", "mounts", "profiles", "stored", "progress"
+]
 
 PLACES: tuple[Place, ...] = get_args(Place)
 """The pages of the settings, in the order of their tabs."""
@@ -21,6 +23,7 @@ ASKED: dict[Place, dto.Page] = {
     "connections": "connections",
     "harnesses": "harnesses",
     "agents": "agents",
+    "mounts": "mounts",
     "profiles": "profiles",
     "stored": "stored",
 }
@@ -84,6 +87,7 @@ class Setup:
         self.found = dto.Found()
         self.harnesses: tuple[dto.HarnessRow, ...] | None = None
         self.agents: tuple[dto.AgentRow, ...] | None = None
+        self.mounts: dto.Mounts | None = None
         self.profiles: tuple[dto.ProfileRow, ...] | None = None
         self.stored: dto.Stored | None = None
         self.progress: dict[str, dto.Progress] = {}
@@ -103,6 +107,7 @@ class Setup:
             dto.Found: self._found,
             dto.Harnesses: self._harnesses,
             dto.Agents: self._agents,
+            dto.Mounts: self._mounts,
             dto.Profiles: self._profiles,
             dto.Stored: self._stored,
             dto.Progress: self._progress,
@@ -155,6 +160,9 @@ class Setup:
             "harnessCount": len(self.harnesses or ()),
             "agentsKnown": self.agents is not None,
             "agentCount": len(self.agents or ()),
+            "mountsKnown": self.mounts is not None,
+            "mountCount": len(self.mounts.rows) if self.mounts else 0,
+            "mountsOf": self.mounts.agent_name if self.mounts else "",
             "profilesKnown": self.profiles is not None,
             "storedKnown": self.stored is not None,
             "storedSize": size_words(self.stored.total_bytes) if self.stored else "",
@@ -197,6 +205,10 @@ class Setup:
     def _agents(self, message: dto.Agents) -> None:
         self.agents = message.rows
         self.changed.add("agents")
+
+    def _mounts(self, message: dto.Mounts) -> None:
+        self.mounts = message
+        self.changed.add("mounts")
 
     def _profiles(self, message: dto.Profiles) -> None:
         self.profiles = message.rows

@@ -5,14 +5,15 @@ trusted dialog asks. Must not decide what is shown (`ui.setup`) or how (QML). In
 is asked of the host before its page is opened, and nothing is looked for before the person says so.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any, get_args
 
 from PySide6.QtCore import QObject, Slot
 
-from ui.models import places
+from ui.models import mounts, places
 from ui.models.rows import ListModel
-from ui.setup import ASKED, PLACES, Place
+from ui.setup import ASKED, PLACES, Place, Setup
 from ui.store import Store
 from ui.text.visible import whole_characters
 from ui.wire import dto
@@ -20,6 +21,10 @@ from ui.wire import dto
 FILTER_CHARS = 512
 
 Make = Callable[[int], dto.RendererMessage]
+
+
+def _mounts(setup: Setup) -> list[dict[str, Any]]:
+    return mounts.mounts(setup, time.time_ns() // 1_000_000)
 
 
 class SetupBridge(QObject):
@@ -39,7 +44,8 @@ class SetupBridge(QObject):
         self.models: dict[str, ListModel] = {
             name: ListModel()
             for name in (
-                "connectors", "found", "choices", "models", "harnesses", "agents", "profiles", "stored", "progress",
+                "connectors", "found", "choices", "models", "harnesses", "agents", "mounts", "profiles", "stored",
+                "progress",
             )
         }  # fmt: skip
 
@@ -56,6 +62,7 @@ class SetupBridge(QObject):
             ("models", places.models),
             ("harnesses", places.harnesses),
             ("agents", places.agents),
+            ("mounts", _mounts),
             ("profiles", places.profiles),
             ("stored", places.stored),
             ("progress", places.progress),

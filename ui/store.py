@@ -11,12 +11,13 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from ui.queue import Queue, enter_words
 from ui.setup import Setup
 from ui.transcript import Transcript, quiet
 from ui.wire import dto
 
 Page = Literal["conversation", "selftest", "settings"]
-Area = Literal["facts", "conversations", "choices", "isolation", "notices", "theme", "composer"]
+Area = Literal["facts", "conversations", "choices", "isolation", "notices", "theme", "composer", "queue"]
 
 USUAL_PROFILE = "personal"
 """The profile one gets without asking for another: its window needs no name of its own."""
@@ -26,6 +27,9 @@ NOT_DONE = "NOT_DONE"
 
 FOLDER_FIRST = "Choose the folder to work in first. What you wrote stays here."
 
+DOUBTED = "SECRET_FOUND"
+"""Code of a refusal: the text looks like a secret, and is sent only if the person says so once more."""
+
 ASKING = frozenset({"propose", "use"})
 """Kinds of commands that the trusted dialog asks about before they are done."""
 
@@ -33,6 +37,8 @@ RETRY = "RETRY"
 """Code of the notice that a request was sent once more."""
 
 BUSY: frozenset[str] = frozenset({"admitting", "working", "stopping"})
+STOPPABLE: frozenset[str] = BUSY | {"waiting"}
+"""A run that waits for the person runs nothing, and can be ended all the same."""
 
 WORDS: dict[str, str] = {
     "admitting": "Sending",
@@ -71,6 +77,7 @@ class Pending:
     text: str = ""
     request_id: str = ""
     conversation: str | None = None
+    when: Literal["now", "queue"] = "now"
 
 
 @dataclass(slots=True)
@@ -101,6 +108,10 @@ class Store:
         """How often another conversation came on screen."""
         self.run: dto.RunView | None = None
         self.enter = ""
+        self.busy_enter = ""
+        self.waiting = 0
+        """Calls of the selected conversation that wait for the person."""
+        self.queue = Queue()
         self.transcript = Transcript()
         self.setup = Setup()
         self.notices: dict[str, dto.Notice] = {}
@@ -111,6 +122,10 @@ class Store:
         self.pending: dict[int, Pending] = {}
         self.typed = ""
         self.problem = ""
+        self.doubted: Pending | None = None
+        """The message that was not sent because it looks like a secret."""
+        self.confirmed = ""
+        """The request that the host last took: the next message is another, whatever it says."""
         self.page: Page = "conversation"
         self.probes: dto.RunProbes | None = None
         self.raised: str | None = None
@@ -127,6 +142,7 @@ class Store:
             dto.Selected: self._selected,
             dto.DraftPiece: self._draft_piece,
             dto.RunChanged: self._run_changed,
+            dto.Queued: self._queued,
             dto.Items: self._items,
             dto.ItemAdded: self._item_added,
             dto.ItemDelta: self._item_delta,
@@ -157,6 +173,15 @@ class Store:
     @property
     def busy(self) -> bool:
         return self.run is not None and self.run.state in BUSY
+
+    @property
+    def stoppable(self) -> bool:
+        return self.run is not None and self.run.state in STOPPABLE
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether Enter does anything: while something is busy only where the host says what."""
+        return not self.busy or self.busy_enter != ""
 
     @property
     def asked(self) -> bool:
@@ -199,7 +224,13 @@ class Store:
             "choice": choice.id if choice else "",
             "efforts": list(choice.efforts) if choice else [],
             "effort": selected.effort if selected else "",
-            "enter": self.enter,
+            "enter": enter_words(self.enter, self.busy_enter, state, len(self.queue.rows(conversation))),
+            "busyEnter": self.busy_enter,
+            "takesText": self.takes_text,
+            "secret": self.doubted is not None,
+            "waiting": self.waiting,
+            "reviewable": self.reviewable or "",
+            **self.queue.facts(conversation),
             "runState": state,
             "runWord": WORDS[state],
             "runTone": TONES[state],
@@ -208,6 +239,7 @@ class Store:
             "runTold": told and not self.busy,
             "runVisible": run is not None and (state != "done" or run.can_ask_again),
             "busy": self.busy,
+            "stoppable": self.stoppable,
             "stopping": state == "stopping",
             "canAskAgain": run is not None and run.can_ask_again and not self.busy,
             "sending": self.sending,
@@ -232,6 +264,13 @@ class Store:
             **self.setup.facts(),
         }
 
+    @property
+    def reviewable(self) -> str | None:
+        """The first call on screen or near it that waits for the person."""
+        if not self.waiting and (self.run is None or self.run.state != "waiting"):
+            return None
+        return next(self.transcript.waiting(), None)
+
     def _run_sentence(self, *, told: bool) -> str:
         if self.run is None or (told and not self.busy):
             return ""
@@ -243,17 +282,21 @@ class Store:
         """The composer holds `text`."""
         self.typed = text
         if self.problem:
-            self.problem = ""
+            self._well()
             self.changed.add("facts")
 
     def expect(self, request: int, pending: Pending) -> None:
         """Command `request` is on its way."""
         self.pending[request] = pending
         if pending.kind == "send":
-            self.problem = ""
+            self._well()
         if pending.kind == "self-test":
             self.testing = True
         self.changed.add("facts")
+
+    def _well(self) -> None:
+        """What stood against the message is of no more account."""
+        self.problem, self.doubted = "", None
 
     def show(self, page: Page) -> None:
         self.page = page
@@ -364,8 +407,7 @@ class Store:
         before, first = self.conversation, self.selected is None
         self.selected = message
         self.revision = message.revision
-        self.run = message.run
-        self.enter = message.enter
+        self._busyness(message)
         if self.problem == FOLDER_FIRST and not self.needs_folder:
             self.problem = ""
         moved = first or before != message.conversation
@@ -377,7 +419,7 @@ class Store:
                 self._take_draft(message)
         elif message.conversation is not None:
             self.transcript.resize(max(message.total, self.transcript.total) if self.busy else message.total)
-        self.changed |= {"facts", "conversations", "choices"}
+        self.changed |= {"facts", "conversations", "choices", "queue"}
 
     def _becomes(self, before: str | None, message: dto.Selected) -> bool:
         """Whether the new conversation got its id because of what was just sent from the empty one."""
@@ -389,7 +431,7 @@ class Store:
     def _take_draft(self, message: dto.Selected) -> None:
         self._draft = [message.draft]
         self._draft_left = message.draft_pieces
-        self.problem = ""
+        self._well()
         if not self._draft_left:
             self._put_draft()
 
@@ -410,9 +452,19 @@ class Store:
         if message.conversation != self.conversation:
             return
         self.revision = message.revision
+        self._busyness(message)
+        self.changed |= {"facts", "queue"}
+
+    def _busyness(self, message: dto.Selected | dto.RunChanged) -> None:
+        """How the newest run stands, and what that means for what is typed."""
         self.run = message.run
         self.enter = message.enter
-        self.changed.add("facts")
+        self.busy_enter = message.busy_enter
+        self.waiting = message.waiting
+
+    def _queued(self, message: dto.Queued) -> None:
+        self.queue.take(message)
+        self.changed |= {"facts", "queue"}
 
     def _here(self, conversation: str) -> bool:
         return conversation == self.transcript.conversation
@@ -434,10 +486,12 @@ class Store:
     def _item_done(self, message: dto.ItemDone) -> None:
         if self._here(message.conversation):
             self.transcript.done(message)
+            self.changed.add("facts")
 
     def _item_card(self, message: dto.ItemCard) -> None:
         if self._here(message.conversation):
             self.transcript.card(message)
+            self.changed.add("facts")
 
     def _item_text(self, message: dto.ItemText) -> None:
         if self._here(message.conversation):
@@ -480,11 +534,21 @@ class Store:
         text = message.text or _UNSAID[message.status]
         if pending.kind == "send":
             self.problem = text
-        else:
-            self.say(text, "error" if message.status == "failed" else "warning")
+            self.doubted = pending if message.code == DOUBTED else None
+            return
+        self.say(text, "error" if message.status == "failed" else "warning")
+        if pending.kind == "edit-queued":
+            self.give_back(pending.text)
+
+    def give_back(self, text: str) -> None:
+        """Words that were not taken go to the composer, below what stands there."""
+        if text.strip():
+            self.typed = f"{self.typed.rstrip()}\n\n{text}" if self.typed.strip() else text
+            self.changed.add("composer")
 
     def _sent(self, pending: Pending) -> None:
         """The host has the message: take it out of the composer, leave what was typed after it."""
+        self.confirmed = pending.request_id
         if self.typed.startswith(pending.text):
             self.typed = self.typed[len(pending.text) :].lstrip("\n")
             self.changed.add("composer")

@@ -19,7 +19,7 @@ from ui.cards import CARDS, Ending, Line, lines_of, splitter_for
 from ui.text.ansi import OutputSplitter, joined, plain
 from ui.text.blocks import PlainSplitter, Splitter
 from ui.text.visible import visible
-from ui.wire.dto import TEXT_PIECE_CHARS, WINDOW_ITEMS, Item, ItemCard, ItemDelta, ItemDone, ItemText
+from ui.wire.dto import TEXT_PIECE_CHARS, WINDOW_ITEMS, Item, ItemCard, ItemDelta, ItemDone, ItemText, ToolCard
 
 ASK_ITEMS = 40
 KEPT_ITEMS = 400
@@ -137,6 +137,13 @@ class Transcript:
 
     def entries(self) -> Iterator[Entry]:
         return (self._entries[index] for index in self._order)
+
+    def waiting(self) -> Iterator[str]:
+        """The operations among what is loaded that wait for the person, oldest first."""
+        for entry in self.entries():
+            card = entry.item.card
+            if isinstance(card, ToolCard) and card.operation is not None and card.decided == "waiting":
+                yield card.operation
 
     def locate(self, row: int) -> tuple[int, int]:
         """Item index of `row`, and the line inside it."""

@@ -42,9 +42,11 @@ def fill(engine: QQmlApplicationEngine, bridge: Bridge) -> None:
     context.setContextProperty("now", bridge.state)
     context.setContextProperty("actionTable", actions.as_data())
     context.setContextProperty("proposalTable", actions.as_data(actions.PROPOSALS))
+    context.setContextProperty("queueTable", actions.as_data(actions.QUEUE))
     context.setContextProperty("setup", bridge.setup)
+    context.setContextProperty("queue", bridge.queue)
     context.setContextProperty("conversationKeys", [key for key, _ in actions.CONVERSATION_KEYS])
-    for name in ("transcript", "conversations", "notices", "isolation"):
+    for name in ("transcript", "conversations", "notices", "isolation", "queued"):
         context.setContextProperty(name + "Model", getattr(bridge, name))
     for name, model in bridge.setup.models.items():
         context.setContextProperty(name + "Model", model)

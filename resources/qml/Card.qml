@@ -8,11 +8,12 @@ Rectangle {
     property string glyph
     property string copies
     property string copyText
+    property bool lit: false
     property bool copied: false
     readonly property real inner: theme.s12 + theme.iconSmall + theme.s8
     property real wanted: 0
     readonly property bool beside: width >= theme.picker && wanted <= width - natural - inner - 2 * theme.s24 - theme.s12
-    readonly property real natural: mark.width + [facts, added, removed, fold].reduce((sum, part) => sum + (part.visible ? part.implicitWidth + theme.s8 : 0), 0)
+    readonly property real natural: mark.width + [facts, added, removed, fold, review].reduce((sum, part) => sum + (part.visible ? part.implicitWidth + theme.s8 : 0), 0)
     default property alias content: title.data
     signal turned
 
@@ -24,7 +25,9 @@ Rectangle {
 
     width: parent.width
     height: column.height + 2 * theme.s8
-    color: theme.sunken
+    color: lit ? theme.waitingGround : theme.sunken
+    border.width: lit ? theme.hairline : 0
+    border.color: theme.waiting
     topLeftRadius: theme.radiusCard
     topRightRadius: theme.radiusCard
     bottomLeftRadius: row.attached ? 0 : theme.radiusCard
@@ -37,7 +40,7 @@ Rectangle {
         y: theme.s8 + (theme.s24 - side) / 2
         side: theme.iconSmall
         name: card.glyph
-        tint: theme.quiet
+        tint: card.lit ? theme.waiting : theme.quiet
     }
     Column {
         id: column
@@ -114,6 +117,16 @@ Rectangle {
                     tint: theme.quiet
                     Accessible.name: text + " of " + card.row.name
                     onClicked: card.turned()
+                }
+                Btn {
+                    id: review
+                    visible: (card.row.operation || "").length > 0
+                    small: true
+                    busy: now.asked
+                    text: actionTable.review.label
+                    Accessible.name: text + " " + card.row.name
+                    Accessible.description: actionTable.review.explains
+                    onClicked: if (!now.asked) setup.propose("review", card.row.operation)
                 }
             }
         }

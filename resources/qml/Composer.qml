@@ -5,7 +5,7 @@ Item {
     id: root
 
     property real most: 0
-    readonly property Item first: folder.visible ? folder : edit
+    readonly property Item first: queued.visible ? queued.first : doubt.visible ? doubt.first : folder.visible ? folder : edit
     readonly property string place: now.folder
     readonly property bool composing: edit.preeditText.length > 0 || edit.inputMethodComposing
 
@@ -22,19 +22,35 @@ Item {
         if (!composing)
             remuda.send(edit.text);
     }
+    function sendLater() {
+        if (!composing)
+            remuda.sendLater(edit.text);
+    }
 
     // With the folder chosen the message is what comes next.
     onPlaceChanged: if (place.length > 0 && folder.focus) take()
     implicitHeight: box.y + box.height + line.height + theme.s4
 
+    QueueList {
+        id: queued
+        width: parent.width
+        most: root.most
+        onEnded: root.take()
+    }
+    Doubt {
+        id: doubt
+        y: queued.visible ? queued.height + theme.s8 : 0
+        width: parent.width
+    }
     FolderChip {
         id: folder
+        y: doubt.visible ? doubt.y + doubt.height + theme.s8 : doubt.y
         most: parent.width
         width: Math.min(implicitWidth, parent.width)
     }
     Rectangle {
         id: box
-        y: folder.visible ? folder.height + theme.s8 : 0
+        y: folder.visible ? folder.y + folder.height + theme.s8 : folder.y
         width: parent.width
         height: Math.max(theme.control + theme.s8, Math.min(edit.implicitHeight, Math.max(theme.control, root.most))) + theme.s8
         radius: theme.radiusCard
@@ -47,7 +63,7 @@ Item {
             anchors.fill: parent
             anchors.topMargin: theme.s4
             anchors.bottomMargin: theme.s4
-            anchors.rightMargin: button.width + 2 * theme.s8
+            anchors.rightMargin: buttons.width + 2 * theme.s8
             contentWidth: width
             contentHeight: edit.height
             boundsBehavior: Flickable.StopAtBounds
@@ -102,6 +118,8 @@ Item {
                     event.accepted = true;
                     if (root.composing)
                         Qt.inputMethod.commit();
+                    else if (event.modifiers & Qt.AltModifier)
+                        root.sendLater();
                     else
                         root.send();
                 }
@@ -119,22 +137,41 @@ Item {
             lineHeight: 1
             Accessible.ignored: true
         }
-        IconBtn {
-            id: button
+        Row {
+            id: buttons
             anchors.right: parent.right
             anchors.bottom: parent.bottom
             anchors.margins: theme.s8
-            primary: true
-            glyph: now.busy ? "stop" : now.folderNeeded ? "folder" : "send"
-            says: now.busy ? (now.stopping ? "Stopping" : actionTable.stop.label) : now.folderNeeded ? "Choose a folder first…" : "Send"
-            key: now.busy ? actionTable.stop.key : now.folderNeeded ? "" : "Enter"
-            enabled: now.busy ? !now.stopping : now.folderNeeded ? !now.asked : !now.sending && edit.text.trim().length > 0
-            onClicked: now.busy ? remuda.act("stop") : now.folderNeeded ? folder.choose() : root.send()
+            spacing: theme.s4
+
+            IconBtn {
+                id: stop
+                visible: now.stoppable
+                primary: !send.visible
+                tint: theme.accent
+                glyph: "stop"
+                says: now.stopping ? "Stopping" : actionTable.stop.label
+                key: actionTable.stop.key
+                enabled: !now.stopping
+                Accessible.description: actionTable.stop.explains
+                onClicked: remuda.act("stop")
+            }
+            IconBtn {
+                id: send
+                visible: now.takesText
+                primary: true
+                glyph: now.folderNeeded ? "folder" : "send"
+                says: now.folderNeeded ? "Choose a folder first…" : now.busyEnter === "queue" ? "Put it in the queue" : "Send"
+                key: now.folderNeeded ? "" : "Enter"
+                enabled: now.folderNeeded ? !now.asked : !now.sending && edit.text.trim().length > 0
+                onClicked: now.folderNeeded ? folder.choose() : root.send()
+            }
         }
     }
 
     Row {
         id: line
+        readonly property bool bad: now.problem.length > 0 && !now.secret
         anchors.top: box.bottom
         anchors.topMargin: theme.s4
         x: theme.s16
@@ -142,16 +179,16 @@ Item {
         spacing: theme.s4
 
         Icon {
-            visible: now.problem.length > 0
+            visible: line.bad
             side: theme.iconSmall
             name: "failed"
             tint: theme.failed
         }
         Quiet {
-            width: parent.width - (now.problem.length > 0 ? theme.iconSmall + theme.s4 : 0) - (effort.visible ? effort.width + theme.s8 : 0)
-            text: now.problem.length > 0 ? now.problem : now.asked ? "Go on in the window that has opened." : now.sending ? "Sending"
+            width: parent.width - (line.bad ? theme.iconSmall + theme.s4 : 0) - (effort.visible ? effort.width + theme.s8 : 0)
+            text: line.bad ? now.problem : now.asked ? "Go on in the window that has opened." : now.sending ? "Sending"
                 : now.folderNeeded ? "Choose the folder to work in first; then Enter sends." : now.enter
-            color: now.problem.length > 0 ? theme.failed : theme.quiet
+            color: line.bad ? theme.failed : theme.quiet
             font.pixelSize: theme.fontSmall
             Accessible.role: Accessible.StaticText
             Accessible.name: text

@@ -27,7 +27,7 @@ Item {
         id: told
         anchors.left: parent.left
         anchors.leftMargin: root.opener ? open.x + open.width + theme.s4 : theme.s16
-        anchors.right: menuButton.left
+        anchors.right: waits.visible ? waits.left : menuButton.left
         anchors.rightMargin: theme.s8
         anchors.verticalCenter: parent.verticalCenter
 
@@ -92,6 +92,21 @@ Item {
             }
         }
     }
+    Btn {
+        id: waits
+        anchors.right: menuButton.left
+        anchors.rightMargin: theme.s8
+        anchors.verticalCenter: parent.verticalCenter
+        visible: now.waiting > 0 && !root.elsewhere
+        small: true
+        glyph: "waiting"
+        tint: theme.waiting
+        busy: now.asked
+        text: root.opener ? now.waiting : now.waiting === 1 ? "1 waits for you" : now.waiting + " wait for you"
+        Accessible.name: (now.waiting === 1 ? "1 call waits for you. " : now.waiting + " calls wait for you. ") + actionTable.review.label
+        Accessible.description: actionTable.review.explains
+        onClicked: if (!now.asked) remuda.act("review")
+    }
     IconBtn {
         id: menuButton
         anchors.right: parent.right
@@ -101,7 +116,7 @@ Item {
         says: root.elsewhere ? "Back to the conversation" : "What can be done with this conversation"
         visible: root.elsewhere || now.conversation.length > 0
         onClicked: root.elsewhere ? remuda.leave()
-                                  : menu.show(menuButton, ["pick", "stop", "again", "detach", "delete"].map((name) => actionTable[name])
+                                  : menu.show(menuButton, ["pick", "review", "stop", "again", "detach", "delete"].map((name) => actionTable[name])
                                                           .filter((deed) => deed.needs.length === 0 || !!now[deed.needs]), "")
 
         Menu {

@@ -10,6 +10,7 @@ RowFrame {
         id: card
         row: frame.row
         glyph: "tool"
+        lit: frame.row.waits
         copies: frame.row.copyable ? "Copy the result" : ""
         onTurned: frame.turn()
 
@@ -31,6 +32,15 @@ RowFrame {
                 horizontalAlignment: Text.AlignLeft
                 elide: Text.ElideRight
                 wrapMode: Text.NoWrap
+            }
+            Words {
+                width: parent.width
+                visible: text.length > 0
+                text: frame.row.effect
+                color: frame.row.waits ? theme.text : theme.quiet
+                font.pixelSize: theme.fontQuiet
+                horizontalAlignment: Text.AlignLeft
+                wrapMode: Text.WrapAtWordBoundaryOrAnywhere
             }
         }
     }

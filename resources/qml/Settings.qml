@@ -9,6 +9,7 @@ Item {
         { name: "models", label: "Models", file: "Models.qml" },
         { name: "harnesses", label: "Harnesses", file: "Harnesses.qml" },
         { name: "agents", label: "Agents", file: "Agents.qml" },
+        { name: "mounts", label: "Mounts", file: "Mounts.qml" },
         { name: "profiles", label: "Profiles", file: "Profiles.qml" },
         { name: "stored", label: "Stored", file: "Stored.qml" },
         { name: "appearance", label: "Appearance", file: "Appearance.qml" }

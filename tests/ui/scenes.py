@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.ui import gate_rows
 from tests.ui.fake_host import FakeHost, Screen, hello_message, rows_of
 from ui.wire import dto
 
@@ -277,6 +278,7 @@ PAGES: dict[str, list[dto.Message]] = {
     ],
     "harnesses": [dto.Harnesses(rows=HARNESSES)],
     "agents": [dto.Agents(rows=AGENTS)],
+    "mounts": [gate_rows.mounts_page(*gate_rows.every_mount(NOW_MS))],
     "profiles": [dto.Profiles(rows=PROFILES)],
     "stored": [dto.Stored(rows=STORED, total_bytes=sum(row.size_bytes for row in STORED))],
 }
@@ -407,8 +409,7 @@ class Stage:
         self.host.pump(0.4)
 
     def key(self, *keys: str) -> None:
-        self.screen.tool("xdotool", "windowfocus", self.window)
-        self.screen.tool("xdotool", "key", "--clearmodifiers", *keys)
+        self.screen.tool("xdotool", "windowfocus", self.window, "key", "--clearmodifiers", *keys)
         self.host.pump(0.4 * self.pace)
 
     def move(self, x: int, y: int) -> None:
@@ -612,7 +613,7 @@ def found(stage: Stage) -> None:
     stage.shot("found-nothing")
 
 
-PLACES = ("connections", "models", "harnesses", "agents", "profiles", "stored", "appearance")
+PLACES = ("connections", "models", "harnesses", "agents", "mounts", "profiles", "stored", "appearance")
 
 
 def turn_to(stage: Stage, place: str) -> None:
@@ -1144,7 +1145,235 @@ def harnesses_looking(stage: Stage) -> None:
     stage.key("Escape")
 
 
+# ------------------------------------------------------------------------- mounts
+
+
+def mounts(stage: Stage) -> None:
+    """Every mount there can be, from top to bottom, then none."""
+    turn_to(stage, "mounts")
+    stage.shot("mounts")
+    for _ in range(3):
+        stage.key("Tab")
+    stage.key("Return")
+    stage.shot("mounts-tools", 0.3)
+    stage.move(700, 300)
+    stage.screen.tool("xdotool", "click", "--repeat", "60", "--delay", "8", "5")
+    stage.move(5, 5)
+    stage.shot("mounts-end")
+    stage.host.send(gate_rows.mounts_page())
+    stage.shot("mounts-empty", 0.3)
+    stage.key("Escape")
+
+
+def mounts_many(stage: Stage) -> None:
+    """Sixty tools of one mount, and the menu of a mount."""
+    turn_to(stage, "mounts")
+    stage.host.send(gate_rows.mounts_page(gate_rows.many_tools(), gate_rows.every_mount(NOW_MS)[1]))
+    stage.host.settle()
+    for _ in range(3):
+        stage.key("Tab")
+    stage.key("Return")
+    stage.shot("mounts-many", 0.4)
+    stage.key("shift+Tab")
+    stage.key("Return")
+    stage.shot("mounts-menu", 0.3)
+    stage.key("Escape")
+    stage.key("Escape")
+
+
+def mounts_hostile(stage: Stage) -> None:
+    """Names that would like to be something else, names without an end, names from right to left."""
+    turn_to(stage, "mounts")
+    stage.host.send(gate_rows.mounts_page(*gate_rows.hostile_mounts(), agent_name=RTL))
+    stage.host.settle()
+    for _ in range(3):
+        stage.key("Tab")
+    stage.key("Return")
+    stage.shot("mounts-hostile", 0.4)
+    for _ in range(3):
+        stage.key("Tab")
+    stage.key("Return")
+    stage.key("Tab")
+    stage.key("Tab")
+    stage.key("Return")
+    stage.shot("mounts-hostile-end", 0.4)
+    stage.key("Escape")
+
+
+# ------------------------------------------------------------------------- calls that wait
+
+
+WAITS = dto.RunView(id="r9", state="waiting", sentence="1 call waits for your decision. Nothing runs until then.")
+GATED: dict[str, Any] = {"sentence": "Remuda native · gpt-5.5 · medium · works in a folder", "folder": FOLDER,
+                         "access": "Read and change files", "folder_use": "fixed"}  # fmt: skip
+
+
+def asked_of(stage: Stage, *calls: tuple[str, str, str, dto.ToolCard]) -> None:
+    """A conversation in which these tools were called."""
+    host = stage.host
+    host.items.pop("c1", None)
+    stage.select(None)
+    host.item("c1", "user", "The night ferry is late in March. Tell the others.", created_ms=NOW_MS - 60_000)
+    host.item("c1", "reply", "I found the cause, and open an issue for it.", run="r9", created_ms=NOW_MS - 50_000)
+    for kind, state, text, card in calls:
+        host.item("c1", kind, text, state, run="r9", card=card, created_ms=NOW_MS - 40_000)
+
+
+def waiting(stage: Stage) -> None:
+    stage.dress()
+    stage.move(5, 5)
+    asked_of(stage, ("tool", "open", "", gate_rows.call("waiting")))
+    stage.select("c1", TITLES[7][0], run=WAITS, busy_enter="steer", waiting=1, **GATED)
+    stage.host.settle()
+    stage.shot("waiting")
+    stage.key("shift+Tab", "shift+Tab")
+    stage.shot("waiting-focus", 0.3)
+    stage.key("Tab", "Tab")
+
+
+def decided(stage: Stage) -> None:
+    stage.dress()
+    stage.move(5, 5)
+    asked_of(
+        stage,
+        *(
+            ("tool", state, text, gate_rows.call(decision, f"o{place}", **more))
+            for place, (decision, state, text, more) in enumerate(gate_rows.CALLS)
+        ),
+        ("tool", "open", "", gate_rows.call("approved", "o8")),
+        ("tool", "unknown", "", gate_rows.call("approved", "o9")),
+    )
+    stage.select("c1", TITLES[7][0], run=dto.RunView(id="r9", state="working", sentence="At work"),
+                 busy_enter="steer", **GATED)  # fmt: skip
+    stage.host.settle()
+    stage.shot("decided")
+
+
+def waiting_long(stage: Stage) -> None:
+    stage.dress()
+    stage.move(5, 5)
+    asked_of(
+        stage,
+        ("tool", "open", "", gate_rows.call("waiting", name="t" * 200, effect="Would do something. " * 60)),
+        (
+            "tool",
+            "open",
+            "",
+            gate_rows.call(
+                "waiting", "o2", name="בית_פתח", arguments='{"נמל":"חיפה","קובץ":"server/\u202etxt.exe"}',
+                effect=f"פותח את השער של הנמל בשם {RTL}. " + gate_rows.HOSTILE,
+            ),
+        ),
+    )  # fmt: skip
+    stage.select("c1", TITLES[7][0], run=WAITS, busy_enter="queue", waiting=2, **GATED)
+    stage.host.settle()
+    stage.shot("waiting-long")
+
+
+# ------------------------------------------------------------------------- queue and composer
+
+
+def busy(stage: Stage, enter: str = "steer", state: str = "working", **more: Any) -> None:
+    run = dto.RunView(id="r9", state=state, sentence="Codex is at work" if state == "working" else "")  # type: ignore[arg-type]
+    stage.select("c1", TITLES[1][0], run=run, **{**IN_FOLDER, "busy_enter": enter, **more})
+    stage.host.settle()
+
+
+def told(stage: Stage, *rows: dto.QueuedRow, held: bool = False) -> None:
+    stage.host.send(dto.Queued(conversation="c1", rows=rows, held=held))
+    stage.host.settle()
+
+
+def queue(stage: Stage) -> None:
+    stage.dress()
+    stage.move(5, 5)
+    at_work(stage)
+    busy(stage)
+    told(stage, gate_rows.FOLLOW_UPS[0])
+    stage.shot("queue-one")
+    told(stage, *gate_rows.STEERS, *gate_rows.FOLLOW_UPS)
+    busy(stage, draft="And the ferry at noon?")
+    stage.key("ctrl+l")
+    stage.key("shift+Tab", "shift+Tab")
+    stage.shot("queue-chip", 0.3)
+    stage.key("shift+Tab")
+    stage.key("Down", "Down")
+    stage.shot("queue-focus", 0.3)
+    stage.key("Tab")
+    stage.shot("queue-button", 0.3)
+    stage.key("Escape")
+    told(stage, *gate_rows.twelve())
+    stage.shot("queue-twelve", 0.4)
+    told(stage)
+
+
+def queue_edited(stage: Stage) -> None:
+    stage.dress()
+    stage.move(5, 5)
+    at_work(stage)
+    busy(stage)
+    told(stage, *gate_rows.long_queue())
+    stage.shot("queue-long", 0.4)
+    told(stage, *gate_rows.STEERS, *gate_rows.FOLLOW_UPS)
+    stage.key("ctrl+l")
+    stage.key("shift+Tab", "shift+Tab")
+    stage.key("Home", "Down", "Return")
+    stage.shot("queue-edit", 0.4)
+    stage.key("Escape", "Escape")
+    stage.select("c1", TITLES[1][0], run=dto.RunView(id="r9", state="stopped", sentence="You stopped the run."),
+                 enter="Enter sends.", **IN_FOLDER)  # fmt: skip
+    told(stage, *gate_rows.FOLLOW_UPS, held=True)
+    stage.shot("queue-held", 0.4)
+    told(stage)
+
+
+def composer_lines(stage: Stage) -> None:
+    """What the composer says that Enter will do, in every state; Stop is in sight in each."""
+    stage.dress()
+    stage.move(5, 5)
+    talk(stage)
+    for enter in ("steer", "queue"):
+        for state in ("working", "waiting", "stopping", "admitting"):
+            busy(stage, enter, state, draft="One more thing." if state != "admitting" else "")
+            stage.shot(f"composer-{enter}-{state}", 0.3)
+
+
+def secret(stage: Stage) -> None:
+    stage.dress()
+    stage.move(5, 5)
+    talk(stage)
+    stage.select("c1", TITLES[1][0], draft="Use this: sk-proj-0123456789abcdefghij")
+    stage.host.settle()
+
+    def doubt(message: dto.RendererMessage) -> None:
+        if isinstance(message, dto.Send):
+            words = (
+                "This looks like an API key of OpenAI, so it was neither sent nor stored. A key belongs in a connector "
+                "or in a mount’s credential, where no model sees it. Take it out, or send it anyway."
+            )
+            stage.host.send(dto.Outcome(request=message.request, status="refused", code="SECRET_FOUND", text=words))
+
+    stage.host.on_command = doubt
+    stage.key("ctrl+l")
+    stage.key("Return")
+    stage.shot("secret", 0.4)
+    stage.key("shift+Tab")
+    stage.shot("secret-focus", 0.3)
+    stage.key("Tab")
+    stage.host.on_command = lambda message: None
+
+
 SCENES: dict[str, Play] = {
+    "mounts": mounts,
+    "mounts-many": mounts_many,
+    "mounts-hostile": mounts_hostile,
+    "waiting": waiting,
+    "decided": decided,
+    "waiting-long": waiting_long,
+    "queue": queue,
+    "queue-edited": queue_edited,
+    "composer": composer_lines,
+    "secret": secret,
     "activities": activities,
     "activities-live": live_output,
     "activities-states": states,
@@ -1185,6 +1414,17 @@ SCENES: dict[str, Play] = {
 }
 
 SETTINGS = tuple(name for name in SCENES if name.startswith("settings-"))
+GATE = (
+    "mounts",
+    "mounts-many",
+    "mounts-hostile",
+    "waiting",
+    "decided",
+    "waiting-long",
+    "queue",
+    "queue-edited",
+    "secret",
+)
 
 LOOKS: dict[str, tuple[dict[str, object], tuple[int, int], tuple[str, ...]]] = {
     "": ({}, (1120, 760), tuple(SCENES)),
@@ -1195,13 +1435,21 @@ LOOKS: dict[str, tuple[dict[str, object], tuple[int, int], tuple[str, ...]]] = {
         (700, 700),
         ("conversation", "failed", "picker", "right-to-left", "settings-connections", "found"),
     ),
-    "-2x": ({"scale": "2"}, (1560, 1180), ("first-run", "conversation", "picker", "activities", "folder", *SETTINGS)),
+    "-2x": (
+        {"scale": "2"},
+        (1560, 1180),
+        ("first-run", "conversation", "picker", "activities", "folder", *SETTINGS, *GATE),
+    ),
     "-contrast": (
         {"high": True},
         (1120, 760),
-        ("conversation", "failed", "picker", "activities", "activities-states", *SETTINGS),
+        ("conversation", "failed", "picker", "activities", "activities-states", *SETTINGS, *GATE),
     ),
-    "-zoom": ({"zoom": 200}, (1120, 900), ("conversation", "first-run", "found", "picker", "activities", *SETTINGS)),
+    "-zoom": (
+        {"zoom": 200},
+        (1120, 900),
+        ("conversation", "first-run", "found", "picker", "activities", *SETTINGS, *GATE),
+    ),
 }  # fmt: skip
 
 

@@ -19,6 +19,21 @@ from ui.wire import dto
 
 DENIED = "DENIED"
 
+_DECIDED = {
+    "waiting": ("waiting", "waiting", "Waiting for you"),
+    "denied": ("shield", "stopped", "Denied"),
+    "expired": ("waiting", "stopped", "Expired"),
+    "stale": ("warning", "stopped", "Out of date"),
+}
+"""Icon, colour and word of a call that waits for the person, or was not done for want of a yes."""
+
+_UNDONE = {
+    "denied": "You said no, so it was not done.",
+    "expired": "Nobody decided in time, so it was not done.",
+    "stale": "What it was meant for changed after it was asked, so it was not done.",
+}
+"""What became of such a call, where the host says nothing more."""
+
 ARGUMENT_CHARS = 200
 """Most characters of what a tool was given while its card is folded."""
 
@@ -59,6 +74,8 @@ def mark(kind: str, head: Head) -> dict[str, Any]:
         word = _CHANGES[card.change][2 if head.state == "open" else 1]
     elif isinstance(card, dto.CommandCard) and head.state == "complete" and card.exit_code:
         icon, tone, word = "warning", "failed", f"Exit code {card.exit_code}"
+    elif isinstance(card, dto.ToolCard) and card.decided in _DECIDED:
+        icon, tone, word = _DECIDED[card.decided]
     return {"icon": icon, "tone": tone, "word": word}
 
 
@@ -80,6 +97,8 @@ def head_map(kind: str, head: Head, looks: Mapping[str, Any]) -> dict[str, Any]:
     values = mark(kind, head)
     said = _WORDS[kind](head, looks)
     detail = visible(head.detail)
+    if isinstance(head.card, dto.ToolCard):
+        detail = detail or _UNDONE.get(head.card.decided, "")
     fold = fold_words(kind, head)
     values |= {
         "detail": detail,
@@ -89,7 +108,9 @@ def head_map(kind: str, head: Head, looks: Mapping[str, Any]) -> dict[str, Any]:
         "copyable": head.chars > 0 or head.attached,
         **said,
     }
-    name = joined(said["name"], values["word"], said["facts"], said.get("counts", ""), detail, by=", ")
+    name = joined(
+        said["name"], values["word"], said["facts"], said.get("counts", ""), said.get("effect", ""), detail, by=", "
+    )
     values["said"] = f"{name}, {'shown' if head.expanded else 'folded'}" if fold else name
     return values
 
@@ -161,10 +182,16 @@ def _tool(head: Head, looks: Mapping[str, Any]) -> dict[str, Any]:
     card = head.card if isinstance(head.card, dto.ToolCard) else dto.ToolCard(name="")
     title = one_line(card.name) or "Tool"
     arguments = "" if head.expanded else one_line(_in_brief(card.arguments))[:ARGUMENT_CHARS]
-    facts = lasted(card.duration_ms) if card.duration_ms else ""
+    facts = joined(
+        "approved by you" if card.decided == "approved" else "", lasted(card.duration_ms) if card.duration_ms else ""
+    )
+    waits = card.decided == "waiting"
     return {
         "name": f"Tool {title}",
         "facts": facts,
+        "waits": waits,
+        "operation": card.operation or "" if waits else "",
+        "effect": visible(card.effect),
         "title": isolated(title),
         "arguments": f"{LRI}{in_order(arguments)}{PDI}" if arguments else "",
     }

@@ -1,0 +1,164 @@
+import QtQuick
+import QtQuick.Templates as T
+
+// What waits to be said, above the composer: said in this order, changed and moved by keys or buttons.
+Rectangle {
+    id: root
+
+    property real most: 0
+    readonly property Item first: list
+    readonly property var order: now.queueIds
+    signal ended
+
+    visible: order.length > 0
+    height: visible ? list.y + list.height + theme.s8 : 0
+    radius: theme.radiusCard
+    color: theme.sunken
+    border.width: now.queueHeld ? theme.hairline : 0
+    border.color: theme.waiting
+
+    // The list follows the message, not its place.
+    onOrderChanged: Qt.callLater(list.follow)
+
+    Icon {
+        id: glyph
+        visible: now.queueHeld
+        x: theme.s16
+        y: theme.s8 + (word.height - height) / 2
+        side: theme.iconSmall
+        name: "waiting"
+        tint: theme.waiting
+    }
+    Words {
+        id: word
+        x: glyph.visible ? glyph.x + glyph.width + theme.s4 : theme.s16
+        y: theme.s8
+        text: now.queueWord
+        color: now.queueHeld ? theme.waiting : theme.text
+        font.pixelSize: theme.fontSmall
+        font.weight: theme.strong
+        wrapMode: Text.NoWrap
+        Accessible.role: Accessible.StaticText
+        Accessible.name: text
+    }
+    Quiet {
+        anchors.right: parent.right
+        anchors.rightMargin: theme.s16
+        anchors.left: word.right
+        anchors.leftMargin: theme.s12
+        y: theme.s8
+        visible: list.activeFocus && list.editing.length === 0
+        text: "Enter edits · Alt+↑↓ moves · Ctrl+Enter sends · Delete removes"
+        font.pixelSize: theme.fontSmall
+        horizontalAlignment: Text.AlignRight
+        elide: Text.ElideRight
+        wrapMode: Text.NoWrap
+    }
+    ListView {
+        id: list
+
+        property string editing
+        property string edited
+        property string followed
+
+        function about() { return currentItem ? currentItem.row : null; }
+        function carry(deed) {
+            const row = about();
+            if (!row)
+                return;
+            followed = row.id;
+            if (deed === "queue-send" && row.sendable)
+                queue.send(row.id);
+            else if (deed === "queue-edit" && row.editable)
+                edit(row);
+            else if (deed === "queue-up" && row.earlier)
+                queue.move(row.id, -1);
+            else if (deed === "queue-down" && row.later)
+                queue.move(row.id, 1);
+            else if (deed === "queue-remove")
+                queue.remove(row.id);
+        }
+        function edit(row) {
+            edited = row.raw;
+            editing = row.id;
+        }
+        function save() {
+            const id = editing;
+            leaveEdit();
+            queue.edit(id, edited);
+        }
+        function leaveEdit() {
+            editing = "";
+            forceActiveFocus(Qt.TabFocusReason);
+        }
+        function follow() {
+            const had = inside();
+            if (editing.length > 0 && root.order.indexOf(editing) < 0) {
+                editing = "";
+                queue.keep(edited);
+            }
+            const place = root.order.indexOf(followed);
+            if (place >= 0)
+                currentIndex = place;
+            else
+                currentIndex = Math.max(0, Math.min(currentIndex, count - 1));
+            followed = "";
+            if (had && root.order.length === 0)
+                root.ended();
+            else if (had && editing.length === 0 && !inside())
+                forceActiveFocus(Qt.TabFocusReason);
+        }
+        function inside() {
+            let item = Window.activeFocusItem;
+            while (item && item !== list)
+                item = item.parent;
+            return item === list;
+        }
+        function go(by) {
+            currentIndex = Math.max(0, Math.min(count - 1, currentIndex + by));
+            forceActiveFocus(Qt.TabFocusReason);
+        }
+
+        x: theme.s8
+        y: word.y + word.height + theme.s4
+        width: parent.width - 2 * theme.s8
+        height: Math.min(contentHeight, root.most)
+        model: queuedModel
+        clip: true
+        cacheBuffer: theme.ahead
+        currentIndex: 0
+        highlightMoveDuration: 0
+        boundsBehavior: Flickable.StopAtBounds
+        keyNavigationEnabled: false
+        activeFocusOnTab: true
+        Accessible.role: Accessible.List
+        Accessible.name: now.queueWord
+        onActiveFocusChanged: if (activeFocus) positionViewAtIndex(currentIndex, ListView.Contain)
+        Keys.onPressed: (event) => {
+            const alt = event.modifiers & Qt.AltModifier;
+            const deeds = {};
+            deeds[Qt.Key_Delete] = "queue-remove";
+            deeds[Qt.Key_F2] = "queue-edit";
+            deeds[Qt.Key_Return] = deeds[Qt.Key_Enter] = event.modifiers & Qt.ControlModifier ? "queue-send" : "queue-edit";
+            const steps = {};
+            steps[Qt.Key_Up] = -1;
+            steps[Qt.Key_Down] = 1;
+            steps[Qt.Key_Home] = -count;
+            steps[Qt.Key_End] = count;
+            if (event.key in deeds)
+                carry(deeds[event.key]);
+            else if (alt && (event.key === Qt.Key_Up || event.key === Qt.Key_Down))
+                carry(event.key === Qt.Key_Up ? "queue-up" : "queue-down");
+            else if (event.key in steps)
+                go(steps[event.key]);
+            else if (event.key === Qt.Key_Escape)
+                root.ended();
+            else
+                return;
+            event.accepted = true;
+        }
+
+        delegate: QueueLine {}
+        T.ScrollBar.vertical: Bar {}
+    }
+}

@@ -1,0 +1,61 @@
+"""Rows of the queue above the composer.
+
+Owns their wording and what can be done with each. Must not know Qt: the rows are plain maps for a `ListModel`.
+"""
+
+from typing import Any
+
+from ui.queue import movable
+from ui.store import Store
+from ui.text.visible import one_line, visible
+from ui.wire import dto
+
+SAID_CHARS = 200
+"""So much of a message is said when it gets the focus."""
+
+TOO_LONG = "It is too long to be edited here. Remove it and write it anew."
+
+
+def queued(store: Store) -> list[dict[str, Any]]:
+    """What waits, in order; a heading where it changes when it is said."""
+    conversation = store.conversation
+    rows = store.queue.rows(conversation)
+    made: list[dict[str, Any]] = []
+    for place, row in enumerate(rows):
+        heading = _heading(store, row)
+        whole = row.size_chars <= len(row.text)
+        text = visible(row.text).strip()
+        made.append(
+            {
+                "id": row.id,
+                "heading": "" if place and rows[place - 1].kind == row.kind else heading,
+                "text": text if whole else text + "…",
+                "raw": row.text,
+                "editable": whole,
+                "why": "" if whole else TOO_LONG,
+                "earlier": store.queue.move(conversation, row.id, -1)[0],
+                "later": store.queue.move(conversation, row.id, 1)[0],
+                "movable": movable(row),
+                "sendable": _sendable(store, row),
+                "said": f"{place + 1} of {len(rows)}. {heading}: {one_line(text)[:SAID_CHARS]}",
+            }
+        )
+    return made
+
+
+def _sendable(store: Store, row: dto.QueuedRow) -> bool:
+    """Whether saying it now is anything else than what happens to it anyway."""
+    if not store.stoppable:
+        return True
+    return row.kind == "follow_up" and store.busy_enter == "steer"
+
+
+def _heading(store: Store, row: dto.QueuedRow) -> str:
+    if store.queue.held(store.conversation):
+        return "Held: sent when you say so"
+    if row.kind == "follow_up":
+        return "Sent when the run has ended" if store.stoppable else "Sent next"
+    if not store.stoppable:
+        return "Not said to the model yet"
+    waits = store.run is not None and store.run.state == "waiting"
+    return "Reaches the model once you have decided" if waits else "Reaches the model before its next step"
