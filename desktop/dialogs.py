@@ -203,9 +203,10 @@ class RemoveConnector:
 
 @dataclass(frozen=True)
 class Approval:
-    """May this call be made?
+    """May this be done: a call made, a program used, tools offered?
 
     Attributes:
+        heading, yes, no: the question and its answers; empty for those of a call.
         operation_id: which it is; asking about it again while it is asked brings its window to the front.
         tool, mount, account, conversation: of what, as whom and for which conversation; may be untrusted.
         effect: what it would do, one sentence.
@@ -231,6 +232,9 @@ class Approval:
     exact: bool = True
     widest: tuple[tuple[str, Literal["is", "starts", "host"], str, str, bool], ...] = ()
     also: tuple[str, ...] = ()
+    heading: str = ""
+    yes: str = ""
+    no: str = ""
     asked_by: str = THE_WINDOW
 
 
@@ -562,6 +566,9 @@ def _approval(asked: Approval, number: int) -> wire.AskApproval:
         until=_cut(asked.until, 2_048),
         parts=tuple(wire.RequestPart(name=name, kind=kind, text=text) for name, kind, text in parts) if whole else (),
         refusable=_cut(asked.refusable, 2_048) or ("" if whole else NOT_SHOWN_WHOLE),
+        heading=_cut(asked.heading, 512),
+        yes=_cut(asked.yes, 512),
+        no=_cut(asked.no, 512),
         exact=asked.exact,
         widest=conditions if fits else (),
         also=tuple(name for name in asked.also if len(name) <= 512)[: wire.MOST_FIELDS] if fits else (),

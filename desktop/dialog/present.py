@@ -108,7 +108,7 @@ PIECE_CHARS = 4_000
 def _approval(ask: wire.AskApproval) -> dict[str, Any]:
     return {
         "kind": "approval",
-        "heading": "May this be done?",
+        "heading": visible(ask.heading) or "May this be done?",
         "asked_by": visible(ask.asked_by),
         "facts": [
             {"text": visible(text), "label": place == 0}
@@ -141,8 +141,8 @@ def _approval(ask: wire.AskApproval) -> dict[str, Any]:
         ],
         "also": [{"value": name, "label": visible(name), "means": ""} for name in ask.also],
         "offers": _offers(ask),
-        "yes": "Approve",
-        "no": "Deny",
+        "yes": visible(ask.yes) or "Approve",
+        "no": visible(ask.no) or "Deny",
         "later": "Decide later",
     }
 

@@ -701,6 +701,14 @@ class MountBook:
             skipped,
         )
 
+    def plugin(self, plugin_id: str) -> Plugin:
+        """A plugin that can be mounted.
+
+        Raises:
+            MountRefusedError: there is none of this id.
+        """
+        return self._plugin(plugin_id)
+
     # ---- inside ----
 
     def _plugin(self, plugin_id: str) -> Plugin:
