@@ -11,11 +11,11 @@ from ui.wire import dto
 
 LAST = "Alt+Enter puts it last in the queue."
 _STEER = {
-    "waiting": "Enter reaches the model once you have decided. Alt+Enter waits until the run has ended.",
-    "stopping": "The run is being stopped. Enter may come too late for it. Alt+Enter waits in the queue.",
+    "waiting": "Enter sends it once you have decided. Alt+Enter sends it when the run has ended.",
+    "stopping": "The run is being stopped: Enter may come too late for it. Alt+Enter puts it in the queue.",
 }
-_STEER_USUAL = "Enter reaches the model before its next step. Alt+Enter waits until the run has ended."
-_QUEUE = "Enter and Alt+Enter put it in the queue. It is sent when the run has ended."
+_STEER_USUAL = "Enter sends it before the model’s next step. Alt+Enter sends it when the run has ended."
+_QUEUE = "Enter and Alt+Enter put it in the queue: it is sent when the run has ended."
 
 
 def enter_words(host: str, busy_enter: str, state: str, rows: int) -> str:

@@ -133,6 +133,17 @@ Rectangle {
         Words {
             width: parent.width
             visible: text.length > 0
+            text: card.row.effect || ""
+            color: card.lit ? theme.text : theme.quiet
+            font.pixelSize: theme.fontQuiet
+            horizontalAlignment: Text.AlignLeft
+            wrapMode: Text.WrapAtWordBoundaryOrAnywhere
+            elide: Text.ElideRight
+            maximumLineCount: card.row.expanded ? undefined : theme.linesMost
+        }
+        Words {
+            width: parent.width
+            visible: text.length > 0
             text: card.row.detail
             color: card.row.tone === "failed" ? theme.failed : theme.quiet
             font.pixelSize: theme.fontQuiet

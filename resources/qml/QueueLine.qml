@@ -12,6 +12,23 @@ Item {
     readonly property bool busy: current || pointer.hovered
 
     width: view ? view.width : 0
+    // Keys come to the message itself, and from there to what can be done with it.
+    function take(reason) {
+        forceActiveFocus(reason);
+    }
+    function takeTool(deed) {
+        for (let place = 0; place < all.count; ++place) {
+            const tool = all.itemAt(place);
+            if (tool.modelData === deed && tool.enabled) {
+                tool.forceActiveFocus(Qt.TabFocusReason);
+                return;
+            }
+        }
+        take(Qt.TabFocusReason);
+    }
+
+    activeFocusOnTab: current && !editing
+    onActiveFocusChanged: if (activeFocus) view.currentIndex = index
     height: words.y + Math.max(words.height, tools.height) + theme.s4
     Accessible.role: Accessible.ListItem
     Accessible.name: row.said
@@ -21,10 +38,7 @@ Item {
 
     HoverHandler { id: pointer }
     TapHandler {
-        onTapped: {
-            line.view.currentIndex = line.index;
-            line.view.forceActiveFocus(Qt.MouseFocusReason);
-        }
+        onTapped: line.take(Qt.MouseFocusReason)
     }
     Rectangle {
         y: words.y - theme.s4
@@ -33,7 +47,7 @@ Item {
         radius: theme.radius
         color: line.busy && !line.editing ? theme.hover : "transparent"
         FocusRing {
-            shown: line.current && line.view.activeFocus && !line.editing
+            shown: line.activeFocus
             anchors.margins: 0
         }
     }
@@ -56,10 +70,10 @@ Item {
         x: theme.s8
         y: (heading.visible ? heading.y + heading.height + theme.s4 : 0) + theme.s4
         width: parent.width - 2 * theme.s8 - (line.editing ? save.width + theme.s8 : tools.width + theme.s8)
-        height: line.editing ? Math.max(editor.height, save.height) : Math.max(text.height, theme.s24)
+        height: line.editing ? Math.max(editor.height, save.height) : Math.max(shown.height, theme.s24)
 
         Words {
-            id: text
+            id: shown
             visible: !line.editing
             width: parent.width
             anchors.verticalCenter: parent.verticalCenter
@@ -105,6 +119,7 @@ Item {
         opacity: line.busy ? 1 : 0
 
         Repeater {
+            id: all
             model: ["queue-send", "queue-edit", "queue-up", "queue-down", "queue-remove"]
             IconBtn {
                 id: tool
@@ -122,10 +137,8 @@ Item {
                 Accessible.name: deed.label + ": " + line.row.said
                 Accessible.description: modelData === "queue-edit" ? line.row.why : deed.explains
                 Accessible.ignored: !line.current
-                onClicked: {
-                    line.view.currentIndex = line.index;
-                    line.view.carry(modelData);
-                }
+                onActiveFocusChanged: if (activeFocus) line.view.currentIndex = line.index
+                onClicked: line.view.carry(modelData, line.row, activeFocus)
             }
         }
     }

@@ -6,7 +6,7 @@ Rectangle {
     id: root
 
     property real most: 0
-    readonly property Item first: list
+    readonly property Item first: list.currentItem || list
     readonly property var order: now.queueIds
     signal ended
 
@@ -60,22 +60,20 @@ Rectangle {
         property string editing
         property string edited
         property string followed
+        property string deed
 
-        function about() { return currentItem ? currentItem.row : null; }
-        function carry(deed) {
-            const row = about();
-            if (!row)
-                return;
+        function carry(name, row, byButton) {
             followed = row.id;
-            if (deed === "queue-send" && row.sendable)
+            deed = byButton ? name : "";
+            if (name === "queue-send" && row.sendable)
                 queue.send(row.id);
-            else if (deed === "queue-edit" && row.editable)
+            else if (name === "queue-edit" && row.editable)
                 edit(row);
-            else if (deed === "queue-up" && row.earlier)
+            else if (name === "queue-up" && row.earlier)
                 queue.move(row.id, -1);
-            else if (deed === "queue-down" && row.later)
+            else if (name === "queue-down" && row.later)
                 queue.move(row.id, 1);
-            else if (deed === "queue-remove")
+            else if (name === "queue-remove")
                 queue.remove(row.id);
         }
         function edit(row) {
@@ -89,7 +87,7 @@ Rectangle {
         }
         function leaveEdit() {
             editing = "";
-            forceActiveFocus(Qt.TabFocusReason);
+            go(0);
         }
         function follow() {
             const had = inside();
@@ -97,16 +95,22 @@ Rectangle {
                 editing = "";
                 queue.keep(edited);
             }
-            const place = root.order.indexOf(followed);
-            if (place >= 0)
-                currentIndex = place;
-            else
-                currentIndex = Math.max(0, Math.min(currentIndex, count - 1));
-            followed = "";
-            if (had && root.order.length === 0)
-                root.ended();
-            else if (had && editing.length === 0 && !inside())
-                forceActiveFocus(Qt.TabFocusReason);
+            if (root.order.length === 0) {
+                if (had)
+                    root.ended();
+                return;
+            }
+            const place = followed.length > 0 ? root.order.indexOf(followed) : -1;
+            if (editing.length > 0 || !had && place < 0)
+                return;
+            const to = itemAt(place >= 0 ? place : Math.max(0, Math.min(currentIndex, count - 1)));
+            if (!had)
+                currentIndex = Math.max(0, place);
+            else if (to && deed.length > 0 && place >= 0)
+                to.takeTool(deed);
+            else if (to)
+                to.take(Qt.TabFocusReason);
+            followed = deed = "";
         }
         function inside() {
             let item = Window.activeFocusItem;
@@ -114,15 +118,22 @@ Rectangle {
                 item = item.parent;
             return item === list;
         }
+        // The row there, made if it is out of sight.
+        function itemAt(place) {
+            positionViewAtIndex(place, ListView.Contain);
+            forceLayout();
+            return itemAtIndex(place);
+        }
         function go(by) {
-            currentIndex = Math.max(0, Math.min(count - 1, currentIndex + by));
-            forceActiveFocus(Qt.TabFocusReason);
+            const item = itemAt(Math.max(0, Math.min(count - 1, currentIndex + by)));
+            if (item)
+                item.take(Qt.TabFocusReason);
         }
 
         x: theme.s8
         y: word.y + word.height + theme.s4
         width: parent.width - 2 * theme.s8
-        height: Math.min(contentHeight, root.most)
+        height: Math.min(contentHeight, root.most * theme.queueMost)
         model: queuedModel
         clip: true
         cacheBuffer: theme.ahead
@@ -130,10 +141,9 @@ Rectangle {
         highlightMoveDuration: 0
         boundsBehavior: Flickable.StopAtBounds
         keyNavigationEnabled: false
-        activeFocusOnTab: true
         Accessible.role: Accessible.List
         Accessible.name: now.queueWord
-        onActiveFocusChanged: if (activeFocus) positionViewAtIndex(currentIndex, ListView.Contain)
+        onCurrentIndexChanged: positionViewAtIndex(currentIndex, ListView.Contain)
         Keys.onPressed: (event) => {
             const alt = event.modifiers & Qt.AltModifier;
             const deeds = {};
@@ -145,10 +155,12 @@ Rectangle {
             steps[Qt.Key_Down] = 1;
             steps[Qt.Key_Home] = -count;
             steps[Qt.Key_End] = count;
+            if (editing.length > 0 || !currentItem)
+                return;
             if (event.key in deeds)
-                carry(deeds[event.key]);
+                carry(deeds[event.key], currentItem.row, false);
             else if (alt && (event.key === Qt.Key_Up || event.key === Qt.Key_Down))
-                carry(event.key === Qt.Key_Up ? "queue-up" : "queue-down");
+                carry(event.key === Qt.Key_Up ? "queue-up" : "queue-down", currentItem.row, false);
             else if (event.key in steps)
                 go(steps[event.key]);
             else if (event.key === Qt.Key_Escape)

@@ -33,15 +33,6 @@ RowFrame {
                 elide: Text.ElideRight
                 wrapMode: Text.NoWrap
             }
-            Words {
-                width: parent.width
-                visible: text.length > 0
-                text: frame.row.effect
-                color: frame.row.waits ? theme.text : theme.quiet
-                font.pixelSize: theme.fontQuiet
-                horizontalAlignment: Text.AlignLeft
-                wrapMode: Text.WrapAtWordBoundaryOrAnywhere
-            }
         }
     }
 }

@@ -9,14 +9,14 @@ Item {
     readonly property bool told: !marked && now.runSentence.length === 0
 
     visible: shown
-    height: Math.max(words.height, now.canAskAgain ? again.height : review.visible ? review.height : 0)
+    height: Math.max(words.height, now.canAskAgain ? again.height : 0)
 
     Row {
         id: words
 
         visible: !root.told
         anchors.verticalCenter: parent.verticalCenter
-        width: parent.width - (now.canAskAgain ? again.width + theme.s12 : review.visible ? review.width + theme.s12 : 0)
+        width: now.canAskAgain ? parent.width - again.width - theme.s12 : parent.width
         spacing: theme.s8
 
         StateMark {
@@ -33,17 +33,6 @@ Item {
             text: now.runSentence
             visible: text.length > 0
         }
-    }
-    Btn {
-        id: review
-        x: parent.width - width
-        anchors.verticalCenter: parent.verticalCenter
-        visible: now.runState === "waiting" && now.reviewable.length > 0 && !now.canAskAgain
-        busy: now.asked
-        text: actionTable.review.label
-        Accessible.name: text + " the call that waits"
-        Accessible.description: actionTable.review.explains
-        onClicked: if (!now.asked) remuda.act("review")
     }
     Btn {
         id: again

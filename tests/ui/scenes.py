@@ -1275,6 +1275,7 @@ def waiting_long(stage: Stage) -> None:
 
 def busy(stage: Stage, enter: str = "steer", state: str = "working", **more: Any) -> None:
     run = dto.RunView(id="r9", state=state, sentence="Codex is at work" if state == "working" else "")  # type: ignore[arg-type]
+    stage.select(None)
     stage.select("c1", TITLES[1][0], run=run, **{**IN_FOLDER, "busy_enter": enter, **more})
     stage.host.settle()
 
@@ -1342,6 +1343,7 @@ def secret(stage: Stage) -> None:
     stage.dress()
     stage.move(5, 5)
     talk(stage)
+    stage.select(None)
     stage.select("c1", TITLES[1][0], draft="Use this: sk-proj-0123456789abcdefghij")
     stage.host.settle()
 

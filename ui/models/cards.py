@@ -191,7 +191,7 @@ def _tool(head: Head, looks: Mapping[str, Any]) -> dict[str, Any]:
         "facts": facts,
         "waits": waits,
         "operation": card.operation or "" if waits else "",
-        "effect": visible(card.effect),
+        "effect": one_line(card.effect),
         "title": isolated(title),
         "arguments": f"{LRI}{in_order(arguments)}{PDI}" if arguments else "",
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 from ui.models.places import joined, name
 from ui.setup import Setup, counted
-from ui.text.visible import visible
+from ui.text.visible import LRI, PDI, has_right_to_left, in_order, one_line
 from ui.when import when
 from ui.wire import dto
 
@@ -54,13 +54,13 @@ def mounts(setup: Setup, now_ms: int) -> list[dict[str, Any]]:
 def _mount(row: dto.MountRow, now_ms: int) -> dict[str, Any]:
     word, icon, tone = STATES[row.state]
     held, held_icon, held_tone = CREDENTIALS[row.credential]
-    account = f"as {name(row.account)}" if row.account else ""
+    account = f"as {in_its_order(one_line(row.account))}" if row.account else ""
     credential = joined(held, account)
-    credential_words = visible(row.credential_words)
-    warnings = [visible(words) for words in row.warnings]
+    credential_words = one_line(row.credential_words)
+    warnings = [one_line(words) for words in row.warnings]
     tools = [_tool(tool) for tool in row.tools]
     summary = tools_words(row.tools, row.tools_left_out)
-    alias = name(row.alias)
+    alias, about = name(row.alias), in_its_order(one_line(row.about))
     used = f"Used {when(row.last_used_ms, now_ms)}" if row.last_used_ms else "Never used"
     what = joined(
         name(row.title) if row.title != row.alias else "", name(row.plugin) if row.plugin != row.title else ""
@@ -72,34 +72,41 @@ def _mount(row: dto.MountRow, now_ms: int) -> dict[str, Any]:
         "word": word,
         "icon": icon,
         "tone": tone,
-        "words": visible(row.state_words),
-        "about": visible(row.about),
+        "words": one_line(row.state_words),
+        "about": about,
         "credential": credential,
         "credentialIcon": held_icon,
         "credentialTone": held_tone,
         "credentialWords": credential_words,
         "greyed": row.sign_in == "greyed",
-        "signInWords": visible(row.sign_in_words),
+        "signInWords": one_line(row.sign_in_words),
         "warnings": warnings,
         "tools": tools,
         "summary": summary,
-        "more": f"and {counted(row.tools_left_out, 'further tool')} that are not listed" if row.tools_left_out else "",
+        "more": f"and {counted(row.tools_left_out, 'tool')} more, too many to be listed" if row.tools_left_out else "",
         "used": used,
         "quick": quick(row),
         "deeds": deeds(row),
         "said": joined(
-            alias, what, word, visible(row.state_words), visible(row.about), credential, credential_words,
+            alias, what, word, one_line(row.state_words), about, credential, credential_words,
             *(f"Take note: {words}" for words in warnings), summary, used, by=", ",
         ),
     }  # fmt: skip
+
+
+def in_its_order(text: str) -> str:
+    """An address, a command or an account: its parts stay where they are written, whatever script they are in."""
+    if not has_right_to_left(text):
+        return text
+    return f"{LRI}{in_order(text)}{PDI}"
 
 
 def _tool(tool: dto.MountTool) -> dict[str, Any]:
     verdict, icon, tone = VERDICTS[tool.verdict]
     if tool.rules and tool.verdict == "approval":
         verdict += f", but for {counted(tool.rules, 'kind')} of call"
-    effect, warning, called = EFFECTS[tool.effect], visible(tool.warning), name(tool.name)
-    summary = visible(tool.summary)
+    effect, warning, called = EFFECTS[tool.effect], one_line(tool.warning), name(tool.name)
+    summary = one_line(tool.summary)
     return {
         "name": called,
         "effect": effect,
@@ -120,6 +127,8 @@ def tools_words(tools: Sequence[dto.MountTool], left_out: int) -> str:
     counts = [(verdict, sum(tool.verdict == verdict for tool in tools)) for verdict in VERDICTS]
     said = {"allow": "without asking", "approval": "after you were asked", "deny": "refused"}
     parts = [f"{count} {said[verdict]}" for verdict, count in counts if count]
+    if left_out:
+        parts.append(f"{left_out} not listed")
     return joined(counted(len(tools) + left_out, "tool"), ", ".join(parts), by=": ")
 
 

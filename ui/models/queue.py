@@ -56,6 +56,6 @@ def _heading(store: Store, row: dto.QueuedRow) -> str:
     if row.kind == "follow_up":
         return "Sent when the run has ended" if store.stoppable else "Sent next"
     if not store.stoppable:
-        return "Not said to the model yet"
+        return "Not sent yet"
     waits = store.run is not None and store.run.state == "waiting"
-    return "Reaches the model once you have decided" if waits else "Reaches the model before its next step"
+    return "Sent once you have decided" if waits else "Sent before the model’s next step"
