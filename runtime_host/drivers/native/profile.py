@@ -3,12 +3,13 @@
 Must not know any I/O. Invariant: what was not verified is refused before anything is sent.
 """
 
-from typing import Final, NoReturn
+from collections.abc import Sequence
+from typing import Final, NamedTuple, NoReturn
 
 from runtime_host.canonical import FrozenDict
 from runtime_host.capabilities import Capability, DriverInspection
 from runtime_host.connectors.base import Connector
-from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
+from runtime_host.definitions import AgentDefinition, InputPart, ReasoningConfig, SessionOptions, WorkspaceFilePart
 from runtime_host.errors import (
     AgentDriverConfigurationError,
     AgentPolicyUnsupportedError,
@@ -24,20 +25,52 @@ LONGEST_REPLY_TOKENS: Final = 64_000
 _EFFORTS_OF_MESSAGES: Final = ("low", "medium", "high", "xhigh", "max")
 
 
-def check_session(options: SessionOptions) -> None:
-    """Refuse environment, policy and settings this harness does not carry.
+class Folder(NamedTuple):
+    """The folder of a session and what may be done there, by the tools of the workspace plugin and by nothing else."""
+
+    writes: bool
+    commands: bool
+
+
+def check_session(options: SessionOptions, *, folders: bool = False) -> Folder | None:
+    """Refuse environment, policy and settings this harness does not carry; the folder that is left, if there is one.
+
+    Args:
+        options: of the session.
+        folders: whether the application gives agents the tools for a folder.
 
     Raises:
         AgentPolicyUnsupportedError, AgentDriverConfigurationError
     """
-    if options.environment.type != "none":
-        raise AgentPolicyUnsupportedError(
-            "native.agent works without a folder or machine: it chats and touches nothing."
-        )
-    _check_policy(options.policy)
     if options.execution.driver_config:
         names = ", ".join(sorted(options.execution.driver_config))
         raise AgentDriverConfigurationError(f"native.agent has no settings of its own, so these are refused: {names}.")
+    policy, environment = options.policy, options.environment
+    for field, value in (
+        ("sandbox_network", policy.sandbox_network),
+        ("provider_web_search", policy.provider_web_search),
+    ):
+        if value != "denied":
+            _unsupported(field, f"native.agent takes policy.{field} denied only, not {value}.")
+    if environment.type == "none":
+        _check_chat(policy)
+        return None
+    if environment.type != "local-directory":
+        _unsupported("environment", "native.agent works in a folder of this computer, or in none.")
+    if not folders:
+        _unsupported("environment", "native.agent works without a folder here: it chats and touches nothing.")
+    if policy.filesystem == "denied":
+        _unsupported("filesystem", "A session in a folder that may not be read is of no use. Leave out the folder.")
+    return Folder(policy.filesystem == "workspace-write", policy.commands == "sandboxed")
+
+
+def _check_chat(policy: Policy) -> None:
+    for field, value in (("filesystem", policy.filesystem), ("commands", policy.commands)):
+        if value != "denied":
+            _unsupported(
+                field,
+                f"Without a folder native.agent touches nothing, so policy.{field} must be denied, not {value}.",
+            )
 
 
 def check_model(connector: Connector, model: str) -> None:
@@ -51,6 +84,16 @@ def check_model(connector: Connector, model: str) -> None:
         _refuse(f"The name of the model has {len(model)} characters; no model has one longer than {MODEL_CHARS}.")
     if connector.vendor == "builtin" and model not in BUILTIN_MODELS:
         _refuse(f"The built-in server has no model {model}. It has {', '.join(BUILTIN_MODELS)}.")
+
+
+def check_parts(parts: Sequence[InputPart]) -> None:
+    """Refuse a picture that is named by where it lies: nothing of a folder is sent but by the tools for it.
+
+    Raises:
+        AgentDriverConfigurationError
+    """
+    if any(isinstance(part, WorkspaceFilePart) for part in parts):
+        _refuse("native.agent takes pictures themselves and no names of files. Give the picture.")
 
 
 def model_info(connector: Connector, model: str) -> ModelInfo | None:
@@ -103,11 +146,14 @@ def _images(facts: ModelFacts) -> Capability:
 
 
 def inspection(
-    definition: AgentDefinition, connector: Connector, facts: ModelFacts, efforts: ReasoningMap
+    definition: AgentDefinition,
+    connector: Connector,
+    facts: ModelFacts,
+    efforts: ReasoningMap,
+    folder: Folder | None = None,
 ) -> DriverInspection:
     """Capabilities of a binding that passed the checks."""
     model = facts.model
-    chat_only = "it chats and touches nothing"
     entry = efforts.entry(model, _told(connector, model))
     no_reasoning = efforts.is_known_not_to_reason(model)
     capabilities = {
@@ -130,6 +176,8 @@ def inspection(
             else "no effort is verified for this model",
             constraints=entry.constraints() if entry is not None else FrozenDict(),
         ),
+        "run.steer": Capability(support="native", reason="told before its next request"),
+        "run.approval": Capability(support="native", reason="a call that has to be approved waits, over restarts"),
         "event.live": Capability(support="native"),
         "event.message": Capability(support="native"),
         "event.reasoning": _no("this model does not reason")
@@ -142,60 +190,67 @@ def inspection(
         "event.tool_progress": Capability(support="native"),
         "isolation.tenant": _no("one person's own machine"),
     }
-    for absent in (
-        "run.interaction",
-        "run.approval",
-        "run.user_input",
-        "run.steer",
-        "event.plan",
-        "event.command",
-        "event.command_output",
-        "event.file_change",
-        "isolation.workspace",
-    ):
-        capabilities[absent] = _no(chat_only)
-    nothing_offered = (
-        "native.agent: the model is offered the application's own tools and no other"
-        if definition.tools
-        else "native.agent: the model is offered no tool"
-    )
+    for absent in ("run.interaction", "run.user_input", "event.plan"):
+        capabilities[absent] = _no("it is not asked for")
+    capabilities |= _in_folder(folder)
     prerequisites: tuple[str, ...] = ("The built-in model starts on first use.",)
     if connector.vendor != "builtin":
         prerequisites = (f"{connector.base_url} can be reached.",)
         if connector.secret is not None:
             prerequisites += (f"The key of {connector.name} can be read and is accepted.",)
+    if folder is not None and folder.commands:
+        prerequisites += ("Walls hold on this computer; where they do not, no tool for commands is offered.",)
     return DriverInspection(
         driver_id=DRIVER_ID,
         capabilities=capabilities,
-        enforcement={
-            "filesystem": nothing_offered,
-            "commands": nothing_offered,
-            "sandbox_network": nothing_offered,
-            "provider_web_search": "native.agent: it is not asked for",
-            "approvals": nothing_offered,
-        },
+        enforcement=_enforcement(folder),
         prerequisites=prerequisites,
         native_tool_names={name: name for name in definition.tools},
     )
 
 
-def _check_policy(policy: Policy) -> None:
-    for field, value, safe in (
-        ("filesystem", policy.filesystem, "denied"),
-        ("commands", policy.commands, "denied"),
-        ("sandbox_network", policy.sandbox_network, "denied"),
-        ("provider_web_search", policy.provider_web_search, "denied"),
-        ("approvals", policy.approvals, "deny"),
-    ):
-        if value != safe:
-            raise AgentPolicyUnsupportedError(
-                f"native.agent chats and touches nothing, so policy.{field} must be {safe}, not {value}.",
-                details={"field": f"policy.{field}"},
-            )
+def _in_folder(folder: Folder | None) -> dict[str, Capability]:
+    if folder is None:
+        works = changes = runs = _no("it works in no folder")
+    else:
+        works = Capability(support="native", reason="its tools open nothing outside the folder")
+        changes = Capability(support="native") if folder.writes else _no("it changes no files")
+        runs = Capability(support="emulated", reason="commands are calls of a tool, and are told as such")
+        runs = runs if folder.commands else _no("it runs no commands")
+    return {
+        "event.file_change": changes,
+        "event.command": runs,
+        "event.command_output": runs,
+        "isolation.workspace": works,
+    }
+
+
+def _enforcement(folder: Folder | None) -> dict[str, str]:
+    gate = "the gate: a model calls the tools of its agent and no other"
+    held = {
+        "provider_web_search": "native.agent: it is not asked for",
+        "approvals": "the gate: what a mount's policy says is held until a person decides",
+    }
+    if folder is None:
+        none = f"{gate}, and none of them works in a folder"
+        return held | {"filesystem": none, "commands": none, "sandbox_network": none}
+    files = "the workspace tools, which follow no link and open nothing outside the folder"
+    if not folder.writes:
+        files += "; those that change files are not offered"
+    wall = "a wall of the host around each command; where none holds, no command is run"
+    return held | {
+        "filesystem": f"{files}; commands by {wall}" if folder.commands else files,
+        "commands": wall if folder.commands else f"{gate}; that for commands is not offered",
+        "sandbox_network": wall if folder.commands else f"{gate}; that for commands is not offered",
+    }
 
 
 def _no(reason: str) -> Capability:
     return Capability(support="unsupported", reason=reason)
+
+
+def _unsupported(field: str, sentence: str) -> NoReturn:
+    raise AgentPolicyUnsupportedError(sentence, details={"field": f"policy.{field}"})
 
 
 def _refuse(sentence: str) -> NoReturn:

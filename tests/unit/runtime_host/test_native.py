@@ -66,7 +66,6 @@ def effort(name: str) -> ReasoningConfig:
                 ("commands", "sandboxed"),
                 ("sandbox_network", "allowed"),
                 ("provider_web_search", "allowed"),
-                ("approvals", "interactive"),
             )
         ),
         ({"reasoning": effort("low")}, DEFINITION, AgentDriverConfigurationError),
@@ -104,7 +103,7 @@ async def test_inspection_tells_what_it_can_and_who_enforces() -> None:
     assert {name for name, each in unknown.capabilities.items() if each.support == "native"} == {
         "session.continue", "session.restore", "run.cancel", "run.model_override", "run.reasoning_override",
         "event.live", "event.message", "event.reasoning", "event.tool", "event.tool_progress", "tools.host",
-        "input.image",
+        "input.image", "run.approval", "run.steer",
     }  # fmt: skip
     assert set(unknown.enforcement) == {
         "filesystem", "commands", "sandbox_network", "provider_web_search", "approvals",
