@@ -38,6 +38,7 @@ from runtime_host.errors import (
     AgentSessionRecoveryError,
 )
 from runtime_host.frozen import Frozen, configuration_error
+from runtime_host.loop import lane
 from runtime_host.storage.base import (
     SALVAGED,
     AgentTx,
@@ -263,6 +264,8 @@ def admit(tx: AgentTx, *, session_id: str, prepared: Prepared, run_id: str, now_
         tx.put_request(
             RequestRecord(session_id=session_id, request_id=request_id, digest=prepared.digest, run_id=run_id)
         )
+        # Something that was queued is said by its own id, so that it is said once.
+        lane.take(tx, request_id, run_id=run_id, now_ms=now_ms)
     return Admitted(run)
 
 

@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 EventType = Literal[
     "run.started",
+    "run.parked",
+    "run.resumed",
+    "run.steered",
     "agent.message.delta",
     "agent.message.completed",
     "reasoning.delta",
@@ -69,7 +72,9 @@ class DriverEvent(NamedTuple):
     `agent.message.*` data: `id`, `text`, `phase` ("unknown", "commentary" or "final_answer").
     `reasoning.*` data: `id`, `text`, `kind`. `usage.updated` data: fields of `Usage`. What the others hold,
     `docs/adding_a_harness.md` says. `id` is the native side's: it is masked, compared and never published.
-    A driver never yields `run.started` or `run.finished`: those are the runtime's.
+    A driver yields no `run.*`: those are the runtime's. `run.parked` carries `operations`, the calls that wait for a
+    person; nothing follows it but `run.resumed`. `run.steered` carries `id` and `index` of the item that was said to
+    the run, its `text` and its `inbox` id.
     """
 
     type: EventType

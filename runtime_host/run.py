@@ -9,6 +9,7 @@ not know other runs, connectors or who reads. Invariants:
 - `run.finished` is the last event, published only after result and items are durable together; a run
   whose end is not known publishes none, and nothing is sent again.
 - Once asked to stop, a run is never `completed`.
+- A run that waits for a person has no task, timer, lease or native side; taken up again, it goes on as after a restart.
 """
 
 import asyncio
@@ -38,6 +39,8 @@ from runtime_host.definitions import ImagePart, InputPart, ReasoningConfig, Sess
 from runtime_host.drivers.base import DriverRun, DriverSession, TranscriptMessage, Turn
 from runtime_host.errors import (
     AgentCapabilityUnsupportedError,
+    AgentClosedError,
+    AgentDriverConfigurationError,
     AgentNativeExecutionError,
     AgentRuntimeError,
     AgentRunTimeoutError,
@@ -49,9 +52,22 @@ from runtime_host.errors import (
 from runtime_host.events import AgentEvent
 from runtime_host.intake import OUTSIDE_WORKSPACE, Intake, NotAnEventError, Redactor
 from runtime_host.journal import Journal, admitted_types
+from runtime_host.loop import lane
 from runtime_host.loop.own_thread import in_own_thread
-from runtime_host.recovery import UNKNOWN_CODE, UNKNOWN_TERMINATION, is_written, take_up
+from runtime_host.recovery import (
+    ASKED_AGAIN,
+    ASKED_AGAIN_WORDS,
+    UNKNOWN_CODE,
+    UNKNOWN_TERMINATION,
+    TakenUp,
+    is_written,
+    park,
+    read_back,
+    resume,
+    take_up,
+)
 from runtime_host.results import AgentResult, Artifact, Bounded, DriverResult, RunError, bounded
+from runtime_host.run_lane import RunLane
 from runtime_host.states import (
     ENDED_RUN_STATES,
     RunState,
@@ -60,8 +76,8 @@ from runtime_host.states import (
 )
 from runtime_host.storage.base import AgentStore, AgentTx, ItemState, RunRecord
 from runtime_host.structured import judge, sentence
-from runtime_host.tools.base import RunCompletion
-from runtime_host.tools.calls import RunChannel, SessionTools, told_calls
+from runtime_host.tools.base import CallHeldError, RunCompletion
+from runtime_host.tools.calls import RunChannel, SessionTools
 from runtime_host.transcript import OpenItem, Transcript, bound_text, write_items
 from runtime_host.workspace import Workspace, inside, resolve_file
 
@@ -79,6 +95,10 @@ UNWRITTEN_CHARS: Final = 256 * 1024
 """Text taken and not yet durable at which the pump waits for the disk."""
 _MARK_SLACK: Final = 16 * PUMP_TURN_EVENTS
 
+WAITS: Final = (
+    "This run waits for a person's decision. It goes on when that is made, in this session or after a restart."
+)
+
 _STEP_OF: Final[dict[str, RunStep]] = {"completed": "complete", "incomplete": "cut_short", "failed": "fail"}
 _ITEM_END: Final[dict[RunState, ItemState]] = {
     "completed": "complete",
@@ -88,9 +108,9 @@ _ITEM_END: Final[dict[RunState, ItemState]] = {
     "unknown": "unknown",
 }
 
-Ending = Literal["durable", "not_stored", "unconfirmed", "abandoned"]
-"""How a run left its session: over and stored; over but not stored; perhaps still going on natively; or
-not ended at all, because the loop or this library did."""
+Ending = Literal["durable", "not_stored", "unconfirmed", "abandoned", "parked"]
+"""How a run left its session: over and stored; over but not stored; perhaps still going on natively;
+not ended at all, because the loop or this library did; or waiting for a person."""
 
 
 class Windows(NamedTuple):
@@ -116,6 +136,7 @@ class RunSeat(NamedTuple):
         tools: host tools of the session.
         workspace: the folder that the session works in, held by this run.
         structured_output: how the harness carries schemas.
+        resumes, parks: what the driver says of itself.
     """
 
     session_id: str
@@ -131,15 +152,31 @@ class RunSeat(NamedTuple):
     tools: SessionTools | None = None
     workspace: Workspace | None = None
     structured_output: Support = "unsupported"
+    resumes: bool = False
+    parks: bool = False
+
+
+class SteerSeat(NamedTuple):
+    """What a session gives a run so that something can be said to it.
+
+    Attributes:
+        takes: whether its harness takes what is said while it answers.
+        changed: called after what waits to be said has changed.
+    """
+
+    store: AgentStore
+    takes: bool
+    changed: Callable[[], None]
 
 
 class _Outcome(NamedTuple):
-    """How the native side ended, before anything of it is written."""
+    """How the native side ended, before anything of it is written. `held`: calls that a person has to decide."""
 
     step: RunStep
     result: DriverResult | None = None
     error: RunError | None = None
     finish_reason: str | None = None
+    held: tuple[str, ...] = ()
 
 
 class _WindowPassedError(Exception):
@@ -152,7 +189,7 @@ class Run:
     def __init__(self, record: RunRecord, *, reference: dict[str, Any], journal: Journal) -> None:
         self._record = record
         self._reference = reference
-        self._state: RunState = record.phase
+        self._state: RunState = "waiting" if record.phase == "parked" else record.phase
         self.journal = journal
         self._settled = asyncio.Event()
         self._result: AgentResult | None = None
@@ -160,6 +197,16 @@ class Run:
         self._drive: _Drive | None = None
         self._withdrawn = False
         self._forget_signals: list[Callable[[], None]] = []
+        self.inbox = asyncio.Lock()
+        """Held while what waits to be said to the run is taken or changed."""
+        self._steer_seat: SteerSeat | None = None
+        self._spoken_to = record.phase != "admitted"
+        self._quiet = asyncio.Event()
+        """Set while nothing of it goes on: it has ended, or waits for a person."""
+        self._stop_parked: Callable[[], None] | None = None
+        self._decided = False
+        if record.phase == "parked":
+            self._quiet.set()
 
     @classmethod
     def restored(cls, record: RunRecord, *, reference: dict[str, Any]) -> "Run":
@@ -177,7 +224,7 @@ class Run:
         else:
             run._state = "unknown"
             run._lost_because = "What became of this message is not known. It was not sent again."
-        run._settled.set()
+        run._end()
         return run
 
     # ------------------------------------------------------------------------------------- public
@@ -244,13 +291,64 @@ class Run:
         self.ask_stop()
         await self.result()
 
-    async def steer(self, text: str) -> None:
-        """Say something to the harness while it answers.
+    @property
+    def parked(self) -> bool:
+        """Whether it waits for a person, and nothing of it goes on meanwhile."""
+        return self._state == "waiting"
+
+    async def wait_settled_or_parked(self) -> bool:
+        """Wait until it has ended or waits for a person; whether it has ended."""
+        await self._quiet.wait()
+        return self.done
+
+    async def steer(self, text: str, request_id: str | None = None) -> str:
+        """Say something to the harness while it answers. It reaches the model before its next request.
+
+        Nothing that goes on is stopped by it. Of a run that waits for a person it is kept for when it goes on; one
+        that has ended by then leaves it to be sent as the next message.
+
+        Args:
+            text: the words.
+            request_id: makes a repeated call the same words.
+
+        Returns:
+            the id under which it waits to be said; it is durable.
 
         Raises:
-            AgentCapabilityUnsupportedError: it takes nothing before it has answered.
+            AgentCapabilityUnsupportedError: the harness takes nothing before it has answered.
+            AgentClosedError: the run has ended.
+            AgentDriverConfigurationError: there are no words, too many, or too many wait already.
+            StorageError: it is not kept.
         """
-        raise self._unsupported("run.steer")
+        seat = self._steer_seat
+        if seat is None or not seat.takes:
+            raise self._unsupported("run.steer")
+        if not text.strip() or len(text) > lane.INBOX_CHARS:
+            raise AgentDriverConfigurationError("There is no text to send, or too much.", details={"field": "text"})
+        if self.done:
+            raise AgentClosedError("This answer has ended. Send it as a message.", details={"run_id": self.run_id})
+        session_id, run_id, key = self.session_id, self.run_id, request_id or lane.new_id("steer")
+
+        def put(tx: AgentTx) -> str | None:
+            known = tx.run(run_id)
+            if known is None or known.phase not in ("admitted", "dispatched", "parked"):
+                return None
+            row = lane.put(
+                tx, session_id=session_id, kind="steer", text=text, dedup_key=key, run_id=run_id, now_ms=_now_ms()
+            )
+            return row.inbox_id
+
+        try:
+            inbox_id = await seat.store.transact(put)
+        except ValueError as full:
+            raise AgentDriverConfigurationError(str(full)) from None
+        if inbox_id is None:
+            raise AgentClosedError("This answer has ended. Send it as a message.", details={"run_id": self.run_id})
+        self._spoken_to = True
+        if self._drive is not None:
+            self._drive.spoken_to()
+        seat.changed()
+        return inbox_id
 
     async def respond_to_interaction(self, interaction_id: str, response: Mapping[str, Any]) -> None:
         """Answer a question of the harness.
@@ -268,8 +366,14 @@ class Run:
 
     # ------------------------------------------------------------------- for the session that owns it
 
+    def can_be_steered(self, seat: SteerSeat) -> None:
+        """Where what is said to it is kept."""
+        self._steer_seat = seat
+
     def begin(self, seat: RunSeat) -> None:
-        """Drive the run. Called once, by its session."""
+        """Drive the run. Called by its session, once, and once more each time it goes on after it was parked."""
+        self._quiet.clear()
+        self._decided = False
         self._drive = _Drive(self, seat)
         self._drive.begin()
         if self._withdrawn:
@@ -277,9 +381,11 @@ class Run:
 
     def ask_stop(self) -> None:
         """As `cancel`, without waiting for the end."""
+        self._withdrawn = True
         if self._drive is not None:
             self._drive.ask_stop("cancelled")
-        self._withdrawn = True
+        elif self._stop_parked is not None and self.parked:
+            self._stop_parked()
 
     def stop_with(self, signal: AbortSignal) -> None:
         """Ask for the end when the signal is raised, as long as the run goes on."""
@@ -287,8 +393,38 @@ class Run:
             self._forget_signals.append(signal.listen(self.ask_stop))
 
     def put_back(self) -> None:
-        """It waited to be sent and its session was let go of."""
+        """It waited to be sent, or for a person, and its session was let go of."""
+        if self.parked:
+            self._stop_parked = None
+            self.journal.close()
+            self._lose(WAITS)
+            return
         self._lose("The session was let go of before this message was sent. It is sent when the session is resumed.")
+
+    def waits_for_person(self, stop: Callable[[], None]) -> None:
+        """It is parked. `stop` ends it all the same."""
+        self._drive = None
+        self._stop_parked = stop
+        self._quiet.set()
+
+    @property
+    def record(self) -> RunRecord:
+        """The run as it is stored, as far as its handle knows."""
+        return self._record
+
+    @property
+    def was_decided(self) -> bool:
+        """Whether a call of it was decided since it went on last."""
+        return self._decided
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._withdrawn
+
+    def decided(self) -> None:
+        """One of its calls was decided while it is on the way to wait for that."""
+        self._decided = True
 
     async def store_retained(self) -> bool:
         """Store an outcome whose last transaction failed. Sends nothing; says whether it is durable now."""
@@ -311,6 +447,7 @@ class Run:
 
     def _end(self) -> None:
         self._settled.set()
+        self._quiet.set()
         for forget in self._forget_signals:
             forget()
         self._forget_signals.clear()
@@ -345,9 +482,10 @@ class _Drive:
             ended=self._item_ended,
             place=None if seat.workspace is None else functools.partial(inside, seat.workspace.root),
         )
-        # Dispatched already: an earlier process left it waiting for results of tools.
-        self._goes_on = run._record.phase == "dispatched"
+        # Dispatched already: an earlier process left it waiting for results of tools, or it waited for a person.
+        self._goes_on = run._record.phase in ("dispatched", "parked")
         self._channel: RunChannel | None = None
+        self._lane: RunLane | None = None
         self._sequence_mark = run._record.sequence_mark + SEQUENCE_BLOCK
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -403,38 +541,84 @@ class _Drive:
         self.transcript.start_at(self._first_position)
         self.run._step("dispatch")
         self._publish_started()
-        if self.seat.tools is not None:
-            self._channel = self.seat.tools.channel(self.run.run_id, self._commit_step)
+        self._take_seats(None)
         return await self._timed()
 
+    def _take_seats(self, taken: TakenUp | None) -> None:
+        """Make what the driver is given: the channel for its tools, and its lane."""
+        tools, seat, run_id = self.seat.tools, self.seat, self.run.run_id
+        if tools is not None:
+            calls = taken.calls if taken is not None else ()
+            self._channel = tools.channel(run_id, self._commit_step, calls, parks=seat.parks)
+        if seat.resumes:
+            self._lane = RunLane(
+                session_id=seat.session_id,
+                run_id=run_id,
+                store=seat.store,
+                commit=self._commit_step,
+                inbox=self.run.inbox,
+                transcript=self.transcript,
+                journal=self.journal,
+                said=taken.said if taken is not None else (),
+                jobs=taken.jobs if taken is not None else (),
+            )
+            self._lane.listened = not self.run._spoken_to
+
+    def spoken_to(self) -> None:
+        """Something waits to be said to the run."""
+        if self._lane is not None:
+            self._lane.listened = False
+
     async def _go_on(self) -> _Outcome:
-        """Take the run up where an earlier process left it: its input was sent, results of tools were not."""
-        tools = self.seat.tools
+        """Take the run up where it was left: its input was sent, and what is done next was certainly not done."""
+        run_id, mark = self.run.run_id, self._sequence_mark
+        resumes, has_tools = self.seat.resumes, self.seat.tools is not None
+
+        def taking(tx: AgentTx) -> TakenUp | None:
+            if resumes:
+                return resume(tx, run_id, mark, _now_ms())
+            return take_up(tx, run_id, mark) if has_tools else None
+
+        was_parked = self.run._record.phase == "parked"
         try:
-            taken = await self.seat.store.transact(lambda tx: take_up(tx, self.run.run_id, self._sequence_mark))
+            taken = await self.seat.store.transact(taking)
         except StorageError as error:
+            if was_parked:
+                return _Outcome("park")
             return _Outcome("lose", error=_run_error(error, self.seat.driver_id))
-        if taken is None or tools is None:
+        if taken is None:
             return _Outcome("lose")
         seen = self.run._record.sequence_mark
         self.run._record = taken.run
+        if self.run.state == "waiting":
+            self.run._step("take_up")
         made = taken.first_position - self._first_position
         self._first_position = taken.first_position
         self.transcript.start_at(self._first_position, made)
         for call_id, item in taken.calls_shown:
             self.transcript.adopt(call_id, item)
-        self.journal.append(
-            "diagnostic",
-            {
-                "code": "HISTORY_GAP",
-                "level": "info",
-                "message": "The program was started anew; what this answer published before is no longer kept.",
-                "from": 1,
-                "to": seen,
-            },
-        )
-        self._channel = tools.channel(self.run.run_id, self._commit_step, taken.calls)
+        self._publish_gone_on(taken, seen)
+        self._take_seats(taken)
         return await self._timed()
+
+    def _publish_gone_on(self, taken: TakenUp, seen: int) -> None:
+        if self.journal.numbers_taken == seen:
+            # Nothing was published in this process.
+            self.journal.append(
+                "diagnostic",
+                {
+                    "code": "HISTORY_GAP",
+                    "level": "info",
+                    "message": "The program was started anew; what this answer published before is no longer kept.",
+                    "from": 1,
+                    "to": seen,
+                },
+            )
+        if taken.was_parked:
+            self.journal.append("run.resumed", {})
+        if taken.asked_again:
+            # Its notice is in the transcript already.
+            self.journal.append("diagnostic", {"code": ASKED_AGAIN, "level": "warning", "message": ASKED_AGAIN_WORDS})
 
     async def _timed(self) -> _Outcome:
         if self._stop_reason is not None:
@@ -481,6 +665,7 @@ class _Drive:
                 parts=parts,
                 response_format=self.schema,
                 metadata=freeze(self.run._record.input.get("metadata") or {}),
+                lane=self._lane,
             )
         )
 
@@ -505,25 +690,11 @@ class _Drive:
 
     async def _read_transcript(self) -> tuple[TranscriptMessage, ...]:
         session_id, end = self.seat.session_id, self._first_position
-        has_tools = self.seat.tools is not None
+        run_id, has_tools = self.run.run_id, self.seat.tools is not None
 
         def read(tx: AgentTx) -> tuple[TranscriptMessage, ...]:
-            images = _images_to_send(tx, session_id, self.run.run_id)
-            said: list[TranscriptMessage] = []
-            for item in tx.messages(session_id, end):
-                run_id = item.run_id or ""
-                if run_id == self.run.run_id:
-                    continue
-                if item.kind != "user":
-                    said.append(TranscriptMessage("assistant", item.text))
-                    continue
-                calls = told_calls(tx.tool_calls(run_id)) if has_tools else ()
-                text, sent = item.text, images.get(run_id, ())
-                if sent and (record := tx.run(run_id)) is not None:
-                    # As it was said: what stands for the pictures in the transcript is for the person.
-                    text = str(record.input["text"])
-                said.append(TranscriptMessage("user", text, calls, sent))
-            return tuple(said)
+            images = _images_to_send(tx, session_id, run_id)
+            return read_back(tx, session_id, end, but=run_id, images=images, with_calls=has_tools)
 
         return await self.seat.store.read(read)
 
@@ -571,6 +742,8 @@ class _Drive:
             return _Outcome("fail", result, error, "timeout")
         if self._stop_reason is not None:
             return _Outcome("cancel", result)
+        if isinstance(failure, CallHeldError) and self.seat.parks:
+            return _Outcome("park", held=failure.operation_ids)
         if failure is not None:
             return _Outcome("fail", None, _run_error(failure, driver_id), "native_error")
         if not isinstance(result, DriverResult):
@@ -748,19 +921,30 @@ class _Drive:
 
     async def _write_step(self, change: Callable[[AgentTx], T], answer: list[T]) -> None:
         batch = self.transcript.pending_writes()
+        answers = self._lane.pending() if self._lane is not None else 0
 
         def both(tx: AgentTx) -> T:
             write_items(tx, batch.writes)
+            self._write_lane(tx, answers)
             return change(tx)
 
         try:
             answer.append(await self.seat.store.transact(both))
             self.transcript.acknowledge(batch)
+            self._lane_written(answers)
         except StorageError:
             self.transcript.doubt()
             raise
         finally:
             self._writing = None
+
+    def _write_lane(self, tx: AgentTx, answers: int) -> None:
+        if self._lane is not None:
+            self._lane.write(tx, answers)
+
+    def _lane_written(self, answers: int) -> None:
+        if self._lane is not None:
+            self._lane.written(answers)
 
     async def _stop_writing(self) -> None:
         self._over = True
@@ -773,6 +957,9 @@ class _Drive:
     # ------------------------------------------------------------------------------------- the end
 
     async def _conclude(self, outcome: _Outcome) -> None:
+        if outcome.step == "park":
+            await self._park(outcome)
+            return
         await self._stop_writing()
         if self.journal.numbers_taken == 0:
             self._publish_started()
@@ -819,6 +1006,34 @@ class _Drive:
             self.seat.tools.completed(
                 RunCompletion(result.session_id, result.run_id, result.status, result.output_text, result.error)
             )
+
+    async def _park(self, outcome: _Outcome) -> None:
+        """Write that the run waits for a person, and let go of it; or go on at once, when that is decided by now."""
+        await self._stop_writing()
+        record = msgspec.structs.replace(self.run._record, sequence_mark=self._sequence_mark)
+        if outcome.held:
+            self.intake.flush()
+            batch = self.transcript.pending_writes()
+            answers = self._lane.pending() if self._lane is not None else 0
+
+            def parking(tx: AgentTx) -> bool:
+                write_items(tx, batch.writes)
+                self._write_lane(tx, answers)
+                return park(tx, record, outcome.held, _now_ms())
+
+            try:
+                waits = await self.seat.store.transact(parking)
+            except StorageError as error:
+                # A restart finds it as one that was left, and holds its calls anew.
+                _log.warning("run %s could not be parked: %s", self.run.run_id, error.error_code)
+                self._abandon(f"The run waits for a decision, and that could not be stored: {error.message}")
+                return
+            self.run._record = msgspec.structs.replace(record, phase="parked" if waits else "dispatched")
+            self.run._step("park")
+            self.journal.append("run.parked", {"operations": list(outcome.held)})
+            if not waits:
+                self.run._decided = True
+        self.seat.ended(self.run, "parked")
 
     async def _conclude_unknown(self, outcome: _Outcome) -> None:
         self.run._step("lose")
@@ -881,6 +1096,7 @@ class _Drive:
 
     async def _store_end(self, record: RunRecord, driver_state: dict[str, Any] | None, status: str) -> None:
         batch = self.transcript.pending_writes()
+        answers = self._lane.pending() if self._lane is not None else 0
 
         def end(tx: AgentTx) -> None:
             session, known = tx.session(record.session_id), tx.run(record.run_id)
@@ -889,6 +1105,15 @@ class _Drive:
                 return
             write_items(tx, batch.writes)
             tx.put_run(record)
+            self._write_lane(tx, answers)
+            lane.end_run(
+                tx,
+                session_id=record.session_id,
+                run_id=record.run_id,
+                stopped=record.phase == "cancelled",
+                marks=self.seat.resumes,
+                now_ms=_now_ms(),
+            )
             if self._channel is not None:
                 outbox.close_run(tx, record.run_id, answered=self._channel.answered)
             kept = session.driver_state if driver_state is None else driver_state
@@ -901,6 +1126,7 @@ class _Drive:
             self.transcript.doubt()
             raise
         self.transcript.acknowledge(batch)
+        self._lane_written(answers)
 
     async def store_retained(self) -> bool:
         """Store the outcome whose last transaction failed."""

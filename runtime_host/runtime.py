@@ -51,10 +51,19 @@ from runtime_host.frozen import configuration_error
 from runtime_host.intake import Redactor
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.policy import POLICY_FIELDS, Limits
-from runtime_host.recovery import NO_PAST, Past, continuable, look_back, settle_unknown, settle_unsendable, take_stock
+from runtime_host.recovery import (
+    NO_PAST,
+    Past,
+    continuable,
+    left_to_do,
+    look_back,
+    settle_unknown,
+    settle_unsendable,
+    take_stock,
+)
 from runtime_host.redaction import Redactor as SecretRedactor
 from runtime_host.run import Run, Windows
-from runtime_host.session import Session, SessionReference
+from runtime_host.session import Driven, Session, SessionReference
 from runtime_host.shared_leases import SharedLease, SharedLeases
 from runtime_host.states import verdict
 from runtime_host.storage.base import (
@@ -97,8 +106,8 @@ class RecoveredRun(NamedTuple):
 
     Attributes:
         outcome: `dispatched`, it had never been sent and is sent now; `continued`, it waited for results
-            of tools and goes on with them; `unknown`, it had been sent and is not sent again; `failed`, it
-            had never been sent and cannot be.
+            of tools or a decision, or its harness resumes, and it goes on; `unknown`, it had been sent and is not
+            sent again; `failed`, it had never been sent and cannot be.
         run, session: of one that goes on; the session stays open until it is detached or destroyed. One
             that is unknown because of an interrupted tool has its session too.
     """
@@ -195,6 +204,15 @@ class LocalBackend:
                 details={"driver": driver_id, "known": sorted(self._drivers)},
             )
         return driver
+
+    def driven(self, driver_id: str) -> Driven:
+        """What a driver says of itself; nothing, when there is none of this id."""
+        driver = self._drivers.get(driver_id)
+        return Driven(getattr(driver, "resumes", False) is True, getattr(driver, "parks", False) is True)
+
+    def resumes(self, record: SessionRecord) -> bool:
+        """Whether a run that a stopped process left in this session is gone on with."""
+        return self.driven(str(record.options["execution"]["driver"])).resumes
 
     def driver_ids(self) -> tuple[str, ...]:
         return tuple(self._drivers)
@@ -454,19 +472,53 @@ class AgentRuntime:
             if session is not None:
                 session.mark_deleted()
 
+    async def take_up(self, agent_id: str, session_id: str, run_id: str, *, context: TrustedContext) -> Run:
+        """Go on with a run that waited for a person, after one of its calls was decided. Its session is opened for it.
+
+        The calls are looked at anew, so it waits on where another is undecided. A run that does not wait is only
+        given back.
+
+        Raises:
+            AgentScopeMismatchError: there is no such run, or it is not of this context.
+            AgentRuntimeError: as `resume_session`; the run waits on.
+        """
+        self._check_open()
+        store = await self.backend.storage(agent_id)
+        record = await store.read(lambda tx: tx.session(session_id))
+        if record is None:
+            raise AgentScopeMismatchError(NOT_YOURS)
+        reference = SessionReference(
+            session_id=session_id,
+            agent_id=agent_id,
+            scope_digest=_scope_digest(context),
+            driver_id=str(record.options["execution"]["driver"]),
+        )
+        session = await self.resume_session(reference, context=context)
+        return await session.take_up(run_id)
+
     async def recover(self, agent_id: str) -> list[RecoveredRun]:
         """Bring every run that an earlier process left open to where it is known to be.
 
-        What was admitted and never sent is sent once; of what was sent the outcome is unknown, and it
-        is never sent again. Runs of this process are left alone.
+        What was admitted and never sent is sent once. A run whose harness resumes goes on, its unanswered request
+        asked again; one that waits for a person waits on, without anything being opened for it, and goes on if that
+        was decided. Of all else that was sent the outcome is unknown, and it is never sent again. What was queued is
+        sent where the last run ended by itself. Runs of this process are left alone.
         """
         self._check_open()
         store = await self.backend.storage(agent_id)
         live = self.backend.live_runs
-        stock = await store.transact(lambda tx: take_stock(tx, live=live, session_id=None, now_ms=_now_ms()))
+        resumes = self.backend.resumes
+        stock = await store.transact(
+            lambda tx: take_stock(tx, live=live, session_id=None, now_ms=_now_ms(), resumes=resumes)
+        )
         recovered = [RecoveredRun(run.session_id, run.run_id, "unknown") for run in stock.unknown]
         for session_id in dict.fromkeys(run.session_id for run in (*stock.waiting, *stock.unsent)):
             recovered.extend(await self._recover_session(store, session_id))
+        decided, flowing = await store.read(lambda tx: left_to_do(tx, _now_ms()))
+        for session_id, run_id in decided:
+            recovered.extend(await self._go_on_parked(store, session_id, run_id))
+        for session_id in flowing:
+            await self._flow(store, session_id)
         return recovered
 
     async def aclose(self) -> None:
@@ -546,7 +598,14 @@ class AgentRuntime:
         driver_session: DriverSession | None = None
 
         def take(tx: AgentTx) -> tuple[tuple[RunRecord, ...], Past]:
-            stock = take_stock(tx, live=live, session_id=session_id, now_ms=_now_ms(), reconciled=True)
+            stock = take_stock(
+                tx,
+                live=live,
+                session_id=session_id,
+                now_ms=_now_ms(),
+                reconciled=True,
+                resumes=self.backend.resumes,
+            )
             waiting = stock.waiting or (continuable(tx, session_id) if tools is not None else ())
             current = tx.session(session_id)
             if current is not None and current.status != "open":
@@ -564,8 +623,38 @@ class AgentRuntime:
             await self._close_native(driver_session, tools)
             raise
         session = self._session(store, record, definition, options, inspection, driver_session, tools, workspace, past)
+        if past.parked is not None:
+            session.hold(past.parked)
         session.take_unsent(unsent)
+        session.flow()
         return session
+
+    async def _opened(self, store: AgentStore, session_id: str) -> Session | None:
+        """A session, opened unless it is; None when it is gone, or its binding is refused now."""
+        async with self.backend.lock(session_id):
+            opened = self.backend.open_session(session_id)
+            if opened is not None:
+                return opened[0]
+            record = await store.read(lambda tx: tx.session(session_id))
+            try:
+                return None if record is None else await self._restore(store, record)
+            except StorageError:
+                raise
+            except AgentRuntimeError as error:
+                _log.warning("a session that has something to do cannot be opened: %s", error.error_code)
+                return None
+
+    async def _go_on_parked(self, store: AgentStore, session_id: str, run_id: str) -> list[RecoveredRun]:
+        session = await self._opened(store, session_id)
+        if session is None or session.state != "ready":
+            return []
+        run = await session.take_up(run_id)
+        return [RecoveredRun(session_id, run_id, "continued", run, session)]
+
+    async def _flow(self, store: AgentStore, session_id: str) -> None:
+        session = await self._opened(store, session_id)
+        if session is not None:
+            session.flow()
 
     async def _recover_session(self, store: AgentStore, session_id: str) -> list[RecoveredRun]:
         async with self.backend.lock(session_id):
@@ -629,6 +718,7 @@ class AgentRuntime:
             tools=tools,
             workspace=workspace,
             past=past,
+            driven=self.backend.driven(options.execution.driver),
         )
         self.backend.opened(session, self)
         return session

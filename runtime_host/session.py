@@ -2,15 +2,18 @@
 
 Owns the session's state, the admission of inputs, its runs and their journals, detach and destroy. Must
 not know other sessions, connectors or desktops. Invariants: one run at a time, reserved before anything
-is awaited; a request id is one run for ever; after an unconfirmed end the handle takes no input again.
+is awaited; a request id is one run for ever; after an unconfirmed end the handle takes no input again; while a
+run waits for a person the session takes no other; what is queued is sent in its order, each once, and not after an
+end that was not the run's own.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
@@ -20,6 +23,7 @@ from pydantic import BaseModel, ConfigDict
 
 from runtime_host.abort import AbortSignal
 from runtime_host.admission import (
+    PARTS_JOINT,
     Admitted,
     Prepared,
     Repeated,
@@ -48,6 +52,7 @@ from runtime_host.errors import (
     AgentBusyError,
     AgentCapabilityUnsupportedError,
     AgentClosedError,
+    AgentDriverConfigurationError,
     AgentRuntimeError,
     AgentScopeMismatchError,
     AgentSessionRecoveryError,
@@ -55,11 +60,13 @@ from runtime_host.errors import (
     StorageError,
 )
 from runtime_host.intake import Redactor
+from runtime_host.loop import lane
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.recovery import NO_PAST, Past, continuable
-from runtime_host.run import Ending, Run, RunSeat, Windows, make_journal
+from runtime_host.run import Ending, Run, RunSeat, SteerSeat, Windows, make_journal
 from runtime_host.states import Operation, SessionState, SessionStep, Verdict, next_session_state, verdict
 from runtime_host.storage.base import AgentStore, AgentTx, ItemHead, RunRecord, SessionRecord, ToolCallRecord
+from runtime_host.storage.rows import InboxRow
 from runtime_host.structured import check_schema
 from runtime_host.tools.base import Reconciliation
 from runtime_host.tools.calls import SessionTools
@@ -118,7 +125,8 @@ class InspectedState(_Frozen):
     """How a session stands, each side for itself.
 
     Attributes:
-        activity: `waiting`, an accepted input is not sent yet: its folder is taken, or a tool is unresolved.
+        activity: `waiting`, a run waits for a person; or an accepted input is not sent yet: its folder is taken, or a
+            tool is unresolved.
         reconciliation: how far the last look at the sources of interrupted tools went; None when there was none.
         history_gap: events of its runs were published that nobody can read any more: an earlier process's,
             evicted ones or expired ones.
@@ -175,6 +183,28 @@ class _Admitting(NamedTuple):
     interrupt: "asyncio.Future[None]"
 
 
+class QueuedMessage(NamedTuple):
+    """Something that waits to be said.
+
+    Attributes:
+        kind: `steer`, to the run that goes on; `follow_up`, after it.
+        input: what it brings besides words, as it came; None when it is words only.
+    """
+
+    inbox_id: str
+    kind: Literal["steer", "follow_up"]
+    text: str
+    created_ms: int
+    input: Mapping[str, Any] | None = None
+
+
+class Driven(NamedTuple):
+    """What a driver says of itself. See `runtime_host.drivers.base.AgentDriver`."""
+
+    resumes: bool = False
+    parks: bool = False
+
+
 class _Looked(NamedTuple):
     """What the look before an admission found: the parts with the real paths of their files."""
 
@@ -197,7 +227,9 @@ class Session:
         tools: SessionTools | None = None,
         workspace: Workspace | None = None,
         past: Past = NO_PAST,
+        driven: Driven = Driven(),  # noqa: B008 - nobody can change it
     ) -> None:
+        self._driven = driven
         self._home = home
         self._record = record
         self.definition = definition
@@ -218,6 +250,12 @@ class Session:
             self._unknown = UnresolvedEffect.of_run(past.unknown.run_id, past.unknown.finished_ms)
         self._admitting: _Admitting | None = None
         self._active: Run | None = None
+        self._parked: Run | None = None
+        self._queue_flows = past.queue_flows
+        self._queue_listeners: list[Callable[[Run | None], None]] = []
+        self._advancing = False
+        # What is queued is not changed while it is being sent.
+        self._queue_lock = asyncio.Lock()
         self._unsent: deque[RunRecord] = deque()
         self._runs: OrderedDict[str, Run] = OrderedDict()
         # Detach and destroy wait for one another; the later one then finds what the earlier one left.
@@ -251,6 +289,11 @@ class Session:
         """The run that goes on."""
         return self._active
 
+    @property
+    def parked_run(self) -> Run | None:
+        """The run that waits for a person."""
+        return self._parked
+
     def reference(self) -> SessionReference:
         return SessionReference(
             session_id=self.session_id,
@@ -272,7 +315,7 @@ class Session:
             activity = "running"
         elif self._state == "failed":
             activity = "unknown"
-        elif self._unsent:
+        elif self._unsent or self._parked is not None:
             activity = "waiting"
         connection: Literal["attached", "detached", "lost"] = "attached"
         if self._state in ("detached", "destroyed", "deleted"):
@@ -282,7 +325,7 @@ class Session:
         return InspectedState(
             connection=connection,
             activity=activity,
-            active_run_id=self._active.run_id if self._active is not None else None,
+            active_run_id=None if (run := self._active or self._parked) is None else run.run_id,
             unresolved_effects=unresolved,
             reconciliation=self._tools.reconciliation if self._tools is not None else None,
             history_gap=self._events_gone
@@ -377,6 +420,8 @@ class Session:
             self.inspection.capabilities, required_capabilities(prepared, self.options), self.inspection.driver_id
         )
         judged = verdict("run", self._state)
+        if judged == "do" and self._parked is not None:
+            judged = "busy"
         if judged == "do":
             if self._tools is not None and self._tools.unresolved:
                 return await self._known_or_blocked(prepared, self._tools, signal)
@@ -423,8 +468,182 @@ class Session:
         if admitting is not None:
             _interrupt(admitting.interrupt, AgentAbortedError("The message was withdrawn before it was sent."))
             await asyncio.wait({admitting.task})
-        if self._active is not None:
-            await self._active.cancel()
+        if (run := self._active or self._parked) is not None:
+            await run.cancel()
+
+    # ----------------------------------------------------------------------------- the queue
+
+    async def queue(
+        self,
+        message: str | RunInput | Mapping[str, Any],
+        *,
+        request_id: str | None = None,
+        model: str | None = None,
+        reasoning: ReasoningConfig | Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> QueuedMessage:
+        """Keep an input to be sent after the run that goes on and what was queued before it; durable when this returns.
+
+        With nothing before it, it is sent at once. After a run that was stopped, failed or of which nobody knows the
+        end, what is queued stays until the person sends something.
+
+        Args:
+            message: words, or parts.
+            request_id: makes a repeated call the same message.
+            model: of its run only.
+            reasoning: of its run only.
+            metadata: kept with its run.
+
+        Raises:
+            AgentDriverConfigurationError: it could not be sent as it is, or too many wait already.
+            AgentRecordTooLargeError, AgentCapabilityUnsupportedError, AgentClosedError, StorageError: it is not kept.
+        """
+        prepared = prepare(
+            message, request_id=None, model=model, reasoning=reasoning, response_format=None, metadata=metadata
+        )
+        check_capabilities(
+            self.inspection.capabilities, required_capabilities(prepared, self.options), self.inspection.driver_id
+        )
+        if self._state not in ("ready", "running", "failed"):
+            raise self._refusal("run", "closed")
+        extra: dict[str, Any] = {"options": prepared.options.content()}
+        if prepared.parts:
+            extra["input"] = RunInput(parts=prepared.parts).model_dump(mode="json")
+        session_id, key, now_ms = self.session_id, request_id or lane.new_id("queued"), time.time_ns() // 1_000_000
+        try:
+            row = await self._store.transact(
+                lambda tx: lane.put(
+                    tx,
+                    session_id=session_id,
+                    kind="follow_up",
+                    text=prepared.text,
+                    dedup_key=key,
+                    now_ms=now_ms,
+                    extra=extra,
+                )
+            )
+        except ValueError as full:
+            raise AgentDriverConfigurationError(str(full)) from None
+        self._queue_changed()
+        self._advance_queue()
+        return _queued(row)
+
+    async def queued(self) -> tuple[QueuedMessage, ...]:
+        """What waits to be said: first to the run that goes on, then after it, in order."""
+        session_id = self.session_id
+        return tuple(map(_queued, await self._store.read(lambda tx: lane.waiting(tx, session_id))))
+
+    @property
+    def queue_is_held(self) -> bool:
+        """Whether what is queued waits for the person: they stopped the last run, or it failed."""
+        return not self._queue_flows
+
+    async def edit_queued(self, inbox_id: str, text: str) -> bool:
+        """Put other words in the place of what waits. False when it is said or removed by now.
+
+        Raises:
+            AgentDriverConfigurationError: there are no words, or too many.
+        """
+        if not text.strip() or len(text) > lane.INBOX_CHARS:
+            raise AgentDriverConfigurationError("There is no text to send, or too much.", details={"field": "text"})
+        return await self._change_queue(lambda tx: lane.edit(tx, inbox_id, text))
+
+    async def move_queued(self, inbox_id: str, before: str | None = None) -> bool:
+        """Move what is to be sent ahead of another one, or to the end. False when one of them waits no more."""
+        session_id = self.session_id
+        return await self._change_queue(lambda tx: lane.move(tx, session_id, inbox_id, before))
+
+    async def remove_queued(self, inbox_id: str) -> bool:
+        """Take back what waits. False when it is said or removed by now."""
+        now_ms = time.time_ns() // 1_000_000
+        return await self._change_queue(lambda tx: lane.remove(tx, inbox_id, now_ms))
+
+    async def send_queued(self, inbox_id: str) -> Run | None:
+        """Send this one of what is queued now; what is queued flows again after it.
+
+        Returns:
+            its run; None when it is said or removed by now.
+
+        Raises:
+            AgentBusyError: a run goes on; it is the next one now.
+            AgentRuntimeError: as `run`; it stays queued.
+        """
+        session_id = self.session_id
+        rows = await self._store.read(lambda tx: lane.waiting(tx, session_id, "follow_up"))
+        if rows and rows[0].inbox_id != inbox_id:
+            await self.move_queued(inbox_id, rows[0].inbox_id)
+        return await self._send_first(inbox_id)
+
+    def when_queue_changes(self, callback: Callable[[Run | None], None]) -> Callable[[], None]:
+        """Have it called when what is queued has changed, with the run that was begun of it, if one was.
+
+        Returns:
+            ends that.
+        """
+        self._queue_listeners.append(callback)
+
+        def forget() -> None:
+            if callback in self._queue_listeners:
+                self._queue_listeners.remove(callback)
+
+        return forget
+
+    async def _change_queue(self, change: Callable[[AgentTx], bool]) -> bool:
+        run = self._active or self._parked
+        # Not while it is being said.
+        async with self._queue_lock, contextlib.nullcontext() if run is None else run.inbox:
+            changed = await self._store.transact(change)
+        if changed:
+            self._queue_changed()
+        return changed
+
+    def _queue_changed(self, run: Run | None = None) -> None:
+        for callback in tuple(self._queue_listeners):
+            try:
+                callback(run)
+            except Exception:
+                _log.exception("a listener of a queue failed")
+
+    def _advance_queue(self) -> None:
+        """Send the next of what is queued, if it may be sent."""
+        free = self._state == "ready" and self._parked is None and not self._unsent and self._queue_flows
+        if free and not self._advancing:
+            self._advancing = True
+            # Kept by `_tasks`.
+            _ = self._spawn(self._send_next())
+
+    async def _send_next(self) -> None:
+        try:
+            if self._state == "ready" and self._parked is None:
+                await self._send_first(None)
+        except AgentRuntimeError as refused:
+            _log.info("what was queued is not sent: %s", refused.error_code)
+            if refused.error_code not in ("AGENT_BUSY", "AGENT_CLOSED"):
+                self._queue_flows = False
+                self._queue_changed()
+        finally:
+            self._advancing = False
+
+    async def _send_first(self, inbox_id: str | None) -> Run | None:
+        """Send the first of what is queued, if it is this one."""
+        session_id = self.session_id
+        async with self._queue_lock:
+            rows = await self._store.read(lambda tx: lane.waiting(tx, session_id, "follow_up"))
+            if not rows or inbox_id not in (None, rows[0].inbox_id):
+                return None
+            row = rows[0]
+            options = row.extra.get("options", {})
+            parts = row.extra.get("input")
+            # Its admission is what takes it from the queue.
+            run = await self.run(
+                row.text if parts is None else _with_text(parts, row.text),
+                request_id=row.inbox_id,
+                model=options.get("model"),
+                reasoning=options.get("reasoning"),
+                metadata=options.get("metadata"),
+            )
+        self._queue_changed(run)
+        return run
 
     async def upload_file(self, *, path: str, media_type: str) -> str:
         """Give the harness a file.
@@ -478,6 +697,7 @@ class Session:
                 session_id=self.session_id,
                 details={"reference": self.reference().model_dump(mode="json")},
             ) from error
+        self._put_parked_back()
         await self._close_native()
         self._step("detached")
         self._leave()
@@ -515,6 +735,7 @@ class Session:
             self._home.live_runs.discard(record.run_id)
             self._runs[record.run_id].put_back()
         self._unsent.clear()
+        self._put_parked_back()
         await self._close_native()
         self._step("destroyed")
         self._leave()
@@ -531,6 +752,34 @@ class Session:
             self._handle(record)
         self._next_unsent()
 
+    def hold(self, record: RunRecord) -> None:
+        """A run of it waits for a person."""
+        run = self._handle(record)
+        self._parked = run
+        run.waits_for_person(lambda: self._stop_parked(run))
+
+    async def take_up(self, run_id: str) -> Run:
+        """Go on with a run that waits for a person; its calls are looked at anew, and it waits on if one is undecided.
+
+        Raises:
+            AgentScopeMismatchError: this session has no such run.
+            AgentClosedError: the session is not open.
+        """
+        active, parked = self._active, self._parked
+        if active is not None and active.run_id == run_id:
+            active.decided()
+            return active
+        if parked is None or parked.run_id != run_id:
+            return await self.get_run(run_id)
+        if self._state != "ready":
+            raise self._refusal("run", verdict("run", self._state))
+        self._go_on(parked)
+        return parked
+
+    def flow(self) -> None:
+        """Send what is queued, if the last run ended by itself."""
+        self._advance_queue()
+
     def mark_deleted(self) -> None:
         """The record is gone."""
         if self._state in ("detached", "destroyed"):
@@ -540,6 +789,57 @@ class Session:
 
     def _step(self, step: SessionStep) -> None:
         self._state = next_session_state(self._state, step)
+
+    def _put_parked_back(self) -> None:
+        parked, self._parked = self._parked, None
+        if parked is not None:
+            parked.put_back()
+            self._runs.pop(parked.run_id, None)
+
+    def _go_on(self, run: Run) -> None:
+        if self._parked is not run or self._state != "ready":
+            return
+        self._step("reserve")
+        self._home.live_runs.add(run.run_id)
+        if self._workspace is None:
+            self._parked = None
+            self._begin(run.record)
+        else:
+            # Kept by `_tasks`.
+            _ = self._spawn(self._go_on_in_folder(run))
+
+    async def _go_on_in_folder(self, run: Run) -> None:
+        try:
+            await self._take_lease(run.run_id)
+        except AgentBusyError as busy:
+            self._wait_on(run)
+            self._home.leases.when_released(lambda: self._go_on(run), elsewhere="pid" in busy.details)
+            return
+        except AgentWorkspaceError as fault:
+            _log.warning("a run waits on, because its folder cannot be taken: %s", fault.message)
+            self._wait_on(run)
+            return
+        if self._state == "running" and self._parked is run:
+            self._parked = None
+            self._begin(run.record)
+        else:
+            self._give_back(run.run_id)
+            self._home.live_runs.discard(run.run_id)
+
+    def _wait_on(self, run: Run) -> None:
+        self._home.live_runs.discard(run.run_id)
+        if self._state == "running":
+            self._step("release")
+            if run.is_withdrawn:
+                self._stop_parked(run)
+
+    def _stop_parked(self, run: Run) -> None:
+        """End a run that waits for a person. It touches its folder no more, so it needs none."""
+        if self._parked is run and self._state == "ready":
+            self._step("reserve")
+            self._home.live_runs.add(run.run_id)
+            self._parked = None
+            self._begin(run.record)
 
     async def _known_or_blocked(self, prepared: Prepared, tools: SessionTools, signal: AbortSignal | None) -> Run:
         """The run that a request already is; a new one is refused while something is unresolved."""
@@ -717,6 +1017,8 @@ class Session:
                 tools=self._tools,
                 workspace=self._workspace,
                 structured_output=self._structured_output(),
+                resumes=self._driven.resumes,
+                parks=self._driven.parks,
             )
         )
         if self._state == "destroying":
@@ -732,6 +1034,7 @@ class Session:
             self._events_gone |= record.sequence_mark > 0
             journal = make_journal(record, self.options, self._home.max_session_journal_bytes)
             run = self._runs[record.run_id] = Run(record, reference=self._locator(), journal=journal)
+            run.can_be_steered(SteerSeat(self._store, self._driven.resumes, self._queue_changed))
         return run
 
     def _structured_output(self) -> Support:
@@ -740,6 +1043,9 @@ class Session:
 
     def _run_ended(self, run: Run, ending: Ending) -> None:
         self._active = None
+        if ending == "parked":
+            self._run_parked(run)
+            return
         if ending in ("durable", "not_stored"):
             self._give_back(run.run_id)
         elif (lease := self._leases.pop(run.run_id, None)) is not None:
@@ -748,9 +1054,14 @@ class Session:
             self._home.live_runs.discard(run.run_id)
             self._step("run_ended")
             self._expire_journals()
+            self._queue_flows = run.state in ("completed", "incomplete")
             self._next_unsent()
+            # What was said to it too late waits to be sent now.
+            self._queue_changed()
+            self._advance_queue()
             return
         self._step("run_unconfirmed")
+        self._queue_flows = False
         if run.state == "unknown":
             self._unknown = UnresolvedEffect.of_run(run.run_id, time.time_ns() // 1_000_000)
         if ending == "unconfirmed":
@@ -761,8 +1072,22 @@ class Session:
                 # Kept by `_tasks`; nobody waits for it.
                 _ = self._spawn(self._close_native())
 
+    def _run_parked(self, run: Run) -> None:
+        self._give_back(run.run_id)
+        self._home.live_runs.discard(run.run_id)
+        self._parked = run
+        self._step("run_parked")
+        go_on, stop = run.was_decided, run.is_withdrawn
+        run.waits_for_person(lambda: self._stop_parked(run))
+        if self._state == "destroying":
+            return
+        if stop:
+            self._stop_parked(run)
+        elif go_on:
+            self._go_on(run)
+
     def _next_unsent(self) -> None:
-        blocked = self._tools is not None and self._tools.unresolved
+        blocked = self._parked is not None or (self._tools is not None and self._tools.unresolved)
         if not self._unsent or self._state != "ready" or blocked:
             return
         self._step("reserve")
@@ -881,6 +1206,19 @@ class Session:
         if not task.cancelled():
             # Fetched here, because the caller may have been cancelled.
             task.exception()
+
+
+def _queued(row: InboxRow) -> QueuedMessage:
+    kind: Literal["steer", "follow_up"] = "steer" if row.kind == "steer" else "follow_up"
+    return QueuedMessage(row.inbox_id, kind, row.text, row.created_ms, row.extra.get("input"))
+
+
+def _with_text(parts: Mapping[str, Any], text: str) -> Mapping[str, Any]:
+    """An input in parts with these words: as it came, unless they were changed while it waited."""
+    if text == PARTS_JOINT.join(str(part["text"]) for part in parts["parts"] if part["type"] == "text"):
+        return parts
+    others = [part for part in parts["parts"] if part["type"] != "text"]
+    return {**parts, "parts": [{"type": "text", "text": text}, *others]}
 
 
 def _moment(recorded_ms: int | None) -> datetime | None:

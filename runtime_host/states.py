@@ -29,6 +29,7 @@ SessionStep = Literal[
     "detach",
     "detached",
     "detach_failed",
+    "run_parked",
     "destroy",
     "destroyed",
     "deleted",
@@ -38,6 +39,7 @@ RunState = Literal[
     "admitted",
     "dispatched",
     "running",
+    "waiting",
     "stopping",
     "completed",
     "failed",
@@ -48,6 +50,8 @@ RunState = Literal[
 RunStep = Literal[
     "dispatch",
     "started",
+    "park",
+    "take_up",
     "stop",
     "complete",
     "fail",
@@ -68,6 +72,9 @@ SESSION_STEPS: Final[dict[tuple[SessionState, SessionStep], SessionState]] = {
     ("running", "release"): "ready",
     ("running", "run_ended"): "ready",
     ("running", "run_unconfirmed"): "failed",
+    # A run that waits for a person leaves the session as if there were none; the session refuses inputs by itself.
+    ("running", "run_parked"): "ready",
+    ("destroying", "run_parked"): "destroying",
     # A run that ends while its session is being destroyed changes nothing about the destruction.
     ("destroying", "run_ended"): "destroying",
     ("destroying", "run_unconfirmed"): "destroying",
@@ -99,6 +106,9 @@ RUN_STEPS: Final[dict[tuple[RunState, RunStep], RunState]] = {
     ("running", "cancel"): "cancelled",
     ("running", "cut_short"): "incomplete",
     ("running", "lose"): "unknown",
+    # A call waits for a person: nothing of the run goes on anywhere, until it is decided.
+    ("running", "park"): "waiting",
+    ("waiting", "take_up"): "dispatched",
     # Asked to stop, by a person or by the wall clock: "completed" is no longer a way out.
     ("stopping", "cancel"): "cancelled",
     ("stopping", "fail"): "failed",

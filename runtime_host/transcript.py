@@ -439,6 +439,18 @@ class Transcript:
         item.state, item.code, item.detail = state, code, detail
         return Place(item.item_id, item.position, True)
 
+    def said(self, text: str, about: dict[str, Any]) -> Place:
+        """Add what the person said to the run."""
+        item = self._make("user", None)
+        self._replace(item, self._redactor.text(text))
+        item.state, item.about = "complete", about
+        return Place(item.item_id, item.position, True)
+
+    @property
+    def next_position(self) -> int:
+        """Where the next item goes."""
+        return self._next_position
+
     def reply_text(self) -> str:
         """Text of the run's newest reply, finished or not."""
         return self._last_reply.text() if self._last_reply is not None else ""

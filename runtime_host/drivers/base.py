@@ -6,7 +6,7 @@ desktop. Invariants: vendor errors never cross it (they become `AgentNativeExecu
 stays confirmed.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from runtime_host.canonical import FrozenDict
@@ -29,13 +29,62 @@ class TranscriptMessage(NamedTuple):
     """One earlier message, as the harness's own loop reads it back. `role`: user or assistant.
 
     `calls` of an input are the tool calls that its run made, in order, each as the native side was told; `images` are
-    the pictures that came with it.
+    the pictures that came with it. `after_calls` is set in what was said to a run that went on already: how many of
+    the run's calls came before it.
     """
 
     role: str
     text: str
     calls: tuple[EarlierCall, ...] = ()
     images: tuple[ImagePart, ...] = ()
+    after_calls: int | None = None
+
+
+class Asked(NamedTuple):
+    """A request that is durable and may be sent now.
+
+    Attributes:
+        job_id: of the request.
+        tries: how often it is sent, with this time, over restarts.
+    """
+
+    job_id: str
+    tries: int
+
+
+class Lane(Protocol):
+    """What a harness needs whose loop runs here, so that its run can be gone on with after a crash. One for each run.
+
+    Only a driver with `resumes = True` is given one.
+    """
+
+    @property
+    def said(self) -> tuple[TranscriptMessage, ...]:
+        """What was said in this run after its input and before a restart, in order; none in a fresh run."""
+        ...
+
+    @property
+    def usage(self) -> Mapping[str, int | None] | None:
+        """What the answers before a restart have used together; None in a fresh run."""
+        ...
+
+    async def steers(self) -> tuple[str, ...]:
+        """Take what was said to the run since; it is durable as a message of the transcript when this returns."""
+        ...
+
+    async def ask(self, model: str, messages: Sequence[tuple[str, str]], *, goes_on: bool = False) -> Asked | None:
+        """Write that a model is asked, with all that came before it. None when it was asked as often as it may be.
+
+        Args:
+            model: which one.
+            messages: role and words of each, to know the request by.
+            goes_on: whether it asks for the rest of a reply in which a server has paused.
+        """
+        ...
+
+    def answered(self, asked: Asked, reason: str, usage: Mapping[str, int | None]) -> None:
+        """An answer came to its proper end. Durable with the calls that it asks for, or with the end of the run."""
+        ...
 
 
 class Turn(NamedTuple):
@@ -49,6 +98,7 @@ class Turn(NamedTuple):
         metadata: the caller's remarks on this run.
         tools: calls the host tools that the definition selects; None when it selects none. With
             `tools.earlier` the run goes on from there: the input was sent before, and is not sent again.
+        lane: keeps what a model is asked; None for a driver that does not resume.
     """
 
     run_id: str
@@ -60,6 +110,7 @@ class Turn(NamedTuple):
     response_format: ResponseFormat | None = None
     metadata: dict[str, Any] = FrozenDict()
     tools: ToolChannel | None = None
+    lane: Lane | None = None
 
 
 class SessionOpening(NamedTuple):
@@ -87,6 +138,7 @@ class DriverRun(Protocol):
 
         Raises:
             AgentSessionRecoveryError: acceptance or termination is not known.
+            CallHeldError: of a driver that parks: calls wait for a person; nothing goes on natively.
         """
         ...
 
@@ -110,7 +162,16 @@ class DriverSession(Protocol):
 
 
 class AgentDriver(Protocol):
-    """A harness. `driver_id` is its stable name, e.g. ``native.agent``."""
+    """A harness. `driver_id` is its stable name, e.g. ``native.agent``.
+
+    A driver may have these class attributes besides, all False or absent without them:
+
+    - `resumes`: its loop runs here and nothing but a reply comes of a request, so a run that a stopped process left is
+      gone on with. It is given a `Lane`.
+    - `parks`: it ends its part of a run when a call is held (`CallHeldError`), and the run is taken up again once that
+      is decided.
+    - `hold_wait_s`: of one that does not park: how long its tool calls may wait for a decision.
+    """
 
     @property
     def driver_id(self) -> str: ...

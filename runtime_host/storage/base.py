@@ -20,8 +20,9 @@ from runtime_host.storage.rows import Row
 T = TypeVar("T")
 RowT = TypeVar("RowT", bound=Row)
 
-RunPhase = Literal["admitted", "dispatched", "completed", "failed", "cancelled", "incomplete", "unknown"]
+RunPhase = Literal["admitted", "dispatched", "parked", "completed", "failed", "cancelled", "incomplete", "unknown"]
 OPEN_PHASES: tuple[RunPhase, ...] = ("admitted", "dispatched")
+"""Phases of runs that a process drives, or has to look after at its start. A parked one waits for a person."""
 
 ItemKind = Literal["user", "reply", "reasoning", "notice", "plan", "command", "tool", "change"]
 ItemState = Literal["open", "complete", "stopped", "failed", "unknown"]

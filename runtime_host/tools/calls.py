@@ -159,9 +159,14 @@ class SessionTools:
             self._acquired = False
             await self._hook("release", manager.release(self.session_id))
 
-    def channel(self, run_id: str, commit: "Commit[Any]", earlier: Sequence[ToolCallRecord] = ()) -> "RunChannel":
-        """The channel of a run. `commit` does a change in a transaction and returns when it is durable."""
-        return RunChannel(self, run_id, commit, earlier)
+    def channel(
+        self, run_id: str, commit: "Commit[Any]", earlier: Sequence[ToolCallRecord] = (), *, parks: bool = False
+    ) -> "RunChannel":
+        """The channel of a run. `commit` does a change in a transaction and returns when it is durable.
+
+        `parks`: whether the run waits when a call is held.
+        """
+        return RunChannel(self, run_id, commit, earlier, parks=parks)
 
     def completed(self, completion: RunCompletion) -> None:
         """Tell the owner how a run ended; nobody waits for what it does with that."""
@@ -473,8 +478,15 @@ class RunChannel:
     """The `ToolChannel` of one run."""
 
     def __init__(
-        self, tools: SessionTools, run_id: str, commit: "Commit[Any]", earlier: Sequence[ToolCallRecord]
+        self,
+        tools: SessionTools,
+        run_id: str,
+        commit: "Commit[Any]",
+        earlier: Sequence[ToolCallRecord],
+        *,
+        parks: bool = False,
     ) -> None:
+        self._parks = parks
         self._tools = tools
         self._run_id = run_id
         self._commit = commit

@@ -1,10 +1,12 @@
 """The harness `native.agent`: a chat with any model a connector leads to.
 
 Owns the requests of its runs. Must not know storage, journal, other drivers or where keys are kept. Invariants:
-a request is repeated only while nothing of its reply was shown, a few times, visibly, and only because nothing else
-comes of it than a reply: a model acts on nothing, tools are executed by the runtime's channel alone, and what they came
-to is told again, not done again; every fault of server or way ends as a failed result in words, with what had arrived
-kept; after `cancel` returns nothing more is read, and the connection is closed at once.
+a request is durable before it is sent, and is repeated a few times at most, visibly, and only because nothing else
+comes of it than a reply: within a process while nothing of the reply was shown, after a restart when its end never
+came. A model acts on nothing, tools are executed by the runtime's channel alone, and what they came to is told again,
+not done again; what is said to a run is told before its next request; every fault of server or way ends as a failed
+result in words, with what had arrived kept; after `cancel` returns nothing more is read, and the connection is closed
+at once.
 """
 
 import asyncio
@@ -21,7 +23,7 @@ from runtime_host.canonical import digest
 from runtime_host.capabilities import DriverInspection
 from runtime_host.connectors.base import Api, Connector, ConnectorRegistry
 from runtime_host.definitions import AgentDefinition, ImagePart, JsonSchemaFormat, SessionOptions
-from runtime_host.drivers.base import SessionOpening, TranscriptMessage, Turn
+from runtime_host.drivers.base import Asked, SessionOpening, TranscriptMessage, Turn
 from runtime_host.drivers.native import mapping, profile
 from runtime_host.drivers.native.formats import instructions_with, schema_name
 from runtime_host.drivers.native.profile import DRIVER_ID
@@ -50,8 +52,8 @@ from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
 from runtime_host.models.facts import ModelFacts, facts_for
 from runtime_host.models.reasoning import ReasoningMap
-from runtime_host.results import DriverResult
-from runtime_host.tools.base import ToolChannel, ToolDelivery, ToolRequest
+from runtime_host.results import DriverResult, Usage
+from runtime_host.tools.base import CallHeldError, ToolChannel, ToolDelivery, ToolRequest
 
 if TYPE_CHECKING:
     from runtime_host.connectors.transport import Timeouts
@@ -97,6 +99,10 @@ class Retries(NamedTuple):
         return min(self.longest_wait_s, self.first_wait_s * math.pow(4.0, tried - 1) * spread)
 
 
+class _SpentError(Exception):
+    """A request was sent as often as it may be."""
+
+
 class NativeDriver:
     """Chats through the connectors of a registry.
 
@@ -107,10 +113,14 @@ class NativeDriver:
         timeouts: when a server counts as gone; None for the usual ones.
         max_iterations: how often a model may ask for tools within one run.
         retries: of requests of which nothing was shown.
+        works_in_folders: whether agents have the tools for a folder (`runtime_host.loop.plugins.workspace`).
 
     Raises:
         AgentDriverConfigurationError: an effort that is declared is unknown or never sent.
     """
+
+    resumes = True
+    parks = True
 
     def __init__(
         self,
@@ -121,7 +131,9 @@ class NativeDriver:
         timeouts: "Timeouts | None" = None,
         max_iterations: int = 64,
         retries: Retries = Retries(),  # noqa: B008 - nobody can change it
+        works_in_folders: bool = False,
     ) -> None:
+        self._works_in_folders = works_in_folders
         self.max_iterations = max_iterations
         self.retries = retries
         self._vouched_efforts = model_reasoning_efforts
@@ -151,13 +163,13 @@ class NativeDriver:
 
     async def inspect(self, definition: AgentDefinition, options: SessionOptions) -> DriverInspection:
         """Check a binding; reads no key and sends nothing."""
-        profile.check_session(options)
+        folder = profile.check_session(options, folders=self._works_in_folders)
         execution = options.execution
         connector = self._connectors.connector(execution.connector)
         profile.check_model(connector, execution.model)
         facts = facts_for(connector, execution.model, self.declared)
         profile.check_reasoning(self.efforts, connector, execution.model, execution.reasoning)
-        return profile.inspection(definition, connector, facts, self.efforts)
+        return profile.inspection(definition, connector, facts, self.efforts, folder)
 
     async def open(self, opening: SessionOpening) -> "NativeSession":
         """Open or restore a session; the conversation itself is the runtime's transcript."""
@@ -242,6 +254,7 @@ class NativeSession:
         if _endpoint(connector) != self._endpoint:
             raise _moved(connector.name)
         profile.check_model(connector, turn.model)
+        profile.check_parts(turn.parts)
         facts = facts_for(connector, turn.model, self._driver.declared)
         profile.check_reasoning(self._driver.efforts, connector, turn.model, turn.reasoning)
         run = NativeRun(
@@ -289,6 +302,7 @@ class NativeRun:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._result: DriverResult | None = None
+        self._held: CallHeldError | None = None
         self._task = asyncio.create_task(self._read(), name=f"native.agent {turn.run_id}")
         self._task.add_done_callback(lambda _: self._ended(on_end))
 
@@ -306,8 +320,14 @@ class NativeRun:
             await self._wake.wait()
 
     async def result(self) -> DriverResult:
-        """The outcome; waits for it."""
+        """The outcome; waits for it.
+
+        Raises:
+            CallHeldError: calls wait for a person.
+        """
         await asyncio.wait([self._task])
+        if self._held is not None:
+            raise self._held
         return self._result or mapping.cancelled(self._reply)
 
     async def cancel(self) -> None:
@@ -323,6 +343,10 @@ class NativeRun:
         connector, model = self._connector, self._turn.model
         try:
             await self._exchange()
+        except CallHeldError as held:
+            self._held = held
+        except _SpentError:
+            self._result = mapping.unreachable(self._reply, connector)
         except ModelFault as fault:
             log.info("native.agent %s: %s, http status %s", self._turn.run_id, fault.kind, fault.http_status)
             self._result = mapping.failed(self._reply, fault, connector, model, self._tries)
@@ -343,20 +367,20 @@ class NativeRun:
         images = tuple(part for part in turn.parts if isinstance(part, ImagePart))
         now = TranscriptMessage("user", turn.text, images=images)
         messages = mapping.messages(earlier, now, images=self._facts.images is not False)
-        telling: tuple[str, ...] = ()
-        if tools is not None:
-            for round_ in mapping.rounds(tools.earlier):
-                self._reply.begin(offered=True, number=round_.number)
-                deliveries = round_.told
-                if len(deliveries) < len(round_.requests):
-                    deliveries, telling = await self._execute(tools, round_.requests)
-                messages += mapping.round_messages(round_.said, deliveries)
+        telling = await self._catch_up(messages)
         while True:
+            await self._listen(messages)
             self._reply.begin(offered=tools is not None)
             await self._whole_reply(api, messages, telling)
+            telling = ()
             requests = self._reply.requests()
             if tools is None or not requests:
-                return
+                if self._reply.reason is not EndReason.STOP or self._reply.number >= self._driver.max_iterations:
+                    return
+                said = Message("assistant", self._reply.text)
+                if not await self._listen(messages, after=said if said.text.strip() else None):
+                    return
+                continue
             if len({request.call_id for request in requests}) < len(requests):
                 self._result = mapping.one_id_for_two(self._reply, turn.model)
                 return
@@ -366,11 +390,45 @@ class NativeRun:
             deliveries, telling = await self._execute(tools, requests)
             messages += mapping.round_messages(self._reply.text, deliveries, self._reply.kept)
 
+    async def _catch_up(self, messages: list[Message]) -> tuple[str, ...]:
+        """What this run was before a restart, behind its input; the calls whose results are yet to be told."""
+        tools, lane = self._turn.tools, self._turn.lane
+        telling: tuple[str, ...] = ()
+        if lane is not None and lane.usage is not None:
+            self._reply.used_before(lane.usage)
+        past = mapping.segments(lane.said if lane is not None else (), tools.earlier if tools is not None else ())
+        for number, segment in enumerate(past, start=1):
+            if segment.said is not None:
+                mapping.said_now(messages, segment.said)
+            for round_ in segment.rounds:
+                self._reply.begin(offered=True, number=round_.number)
+                deliveries = round_.told
+                if tools is not None and len(deliveries) < len(round_.requests):
+                    deliveries, telling = await self._execute(tools, round_.requests)
+                messages += mapping.round_messages(round_.said, deliveries)
+            if segment.replies and number < len(past):
+                self._reply.begin(offered=tools is not None)
+                messages.append(Message("assistant", "\n\n".join(segment.replies)))
+        return telling
+
+    async def _listen(self, messages: list[Message], after: Message | None = None) -> bool:
+        """Take what was said to the run; whether there was anything. `after`: a reply that it stands behind."""
+        if self._turn.lane is None:
+            return False
+        if after is not None:
+            await self._let_be_read()
+        said = await self._turn.lane.steers()
+        if said and after is not None:
+            messages.append(after)
+        for text in said:
+            mapping.said_now(messages, text)
+        return bool(said)
+
     async def _whole_reply(self, api: ModelApi, messages: list[Message], telling: tuple[str, ...]) -> None:
         """Ask for a reply, and for the rest of it where the server pauses. `telling`: calls whose results are in it."""
         rest: list[Message] = []
         for pauses in range(self._driver.max_iterations):
-            await self._ask(api, [*messages, *rest], telling)
+            await self._ask(api, [*messages, *rest], telling, goes_on=bool(rest))
             goes_on = self._reply.reason is EndReason.PAUSED and self._reply.kept
             if not goes_on or pauses == self._driver.max_iterations - 1:
                 break
@@ -388,10 +446,7 @@ class NativeRun:
         self, tools: ToolChannel, requests: tuple[ToolRequest, ...]
     ) -> tuple[tuple[ToolDelivery, ...], tuple[str, ...]]:
         """What the calls of the newest reply came to, ready to be told, and their ids."""
-        # What the model said before goes to disk with its calls.
-        while self._waiting:
-            self._room.clear()
-            await self._room.wait()
+        await self._let_be_read()
         running: list[ToolRequest] = []
 
         async def started(request: ToolRequest, arguments: Any) -> None:
@@ -413,12 +468,39 @@ class NativeRun:
         await tools.delivering(call_ids)
         return deliveries, call_ids
 
-    async def _ask(self, api: ModelApi, messages: Sequence[Message], telling: tuple[str, ...]) -> None:
+    async def _let_be_read(self) -> None:
+        """What the model said before goes to disk with its calls, or with what was said to it."""
+        while self._waiting:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _write_request(self, messages: Sequence[Message], *, goes_on: bool) -> Asked | None:
+        lane = self._turn.lane
+        if lane is None:
+            self._tries += 1
+            return None
+        await self._let_be_read()
+        words = [(message.role, _words_of(message)) for message in messages]
+        asked = await lane.ask(self._turn.model, words, goes_on=goes_on)
+        if asked is None:
+            raise _SpentError
+        self._tries = asked.tries
+        return asked
+
+    def _answered(self, asked: Asked | None, before: Usage | None) -> None:
+        if asked is not None and self._turn.lane is not None:
+            reason = (self._reply.reason or EndReason.UNKNOWN).value
+            self._turn.lane.answered(asked, reason, mapping.used_since(before, self._reply.usage))
+
+    async def _ask(
+        self, api: ModelApi, messages: Sequence[Message], telling: tuple[str, ...], *, goes_on: bool = False
+    ) -> None:
         """Send one request, again where that may help and nothing was shown, and publish what comes of it."""
         request, retries = self._request(messages), self._driver.retries
         self._tries = 0
+        used_before = self._reply.usage
         while True:
-            self._tries += 1
+            asked = await self._write_request(messages, goes_on=goes_on)
             shown_before = self._published
             try:
                 await self._read_reply(api, request, telling)
@@ -429,6 +511,7 @@ class NativeRun:
                 log.info("native.agent %s: %s, to be tried again", self._turn.run_id, fault.kind)
                 event = mapping.retrying(fault, self._connector, self._turn.model, self._tries + 1, wait_s)
             else:
+                self._answered(asked, used_before)
                 return
             await self._publish(event)
             self._reply.again()
@@ -486,6 +569,12 @@ class NativeRun:
         self._published += 1
         self._waiting.append(event)
         self._wake.set()
+
+
+def _words_of(message: Message) -> str:
+    """What a request is known by of a message: its words, its calls and what they came to."""
+    said = [message.text, *(f"{call.call_id} {call.name} {call.arguments}" for call in message.calls)]
+    return "\n".join((*said, *(f"{answer.call_id} {answer.text}" for answer in message.answers)))
 
 
 def _shown_chars(piece: Piece) -> int:

@@ -16,6 +16,7 @@ from runtime_host.definitions import ReasoningConfig
 from runtime_host.drivers.base import TranscriptMessage
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.events import DriverEvent
+from runtime_host.loop.lane import MOST_SENDS
 from runtime_host.loop.model_apis.pieces import (
     Answer,
     Call,
@@ -50,6 +51,7 @@ _ADDRESS_HINT: Final[dict[Vendor, str]] = {
 }
 
 
+_COUNTS: Final = tuple(name for name in Usage.model_fields if name.endswith("_tokens"))
 _NO_PICTURES: Final = "[A picture was here, which this model cannot be shown.]"
 
 
@@ -63,11 +65,11 @@ def messages(earlier: Sequence[TranscriptMessage], now: TranscriptMessage, *, im
 
     An input whose reply failed stands before the next input; both go as one, because many models refuse two
     messages of one role in a row. The tool calls of an earlier run stand where they were made, as long as a reply
-    came after them.
+    came after them; what was said later to the same run stands where it was said.
     """
     sent: list[Message] = []
     in_rounds: list[str] = []
-    for position, (role, content, calls, parts) in enumerate((*earlier, now)):
+    for position, (role, content, calls, parts, _) in enumerate((*earlier, now)):
         if role == "assistant" and content in in_rounds:
             in_rounds.remove(content)
             continue
@@ -92,14 +94,54 @@ def messages(earlier: Sequence[TranscriptMessage], now: TranscriptMessage, *, im
 def _answered_rounds(
     calls: Sequence[EarlierCall], after: Sequence[TranscriptMessage]
 ) -> tuple[list["Round"], list[str]]:
-    """Rounds of an earlier run and what was said in them; none unless the model said something after the last."""
+    """Rounds of an earlier run and what was said in them; none unless something was said after the last."""
     past = rounds(calls)
+    steered = any(each.after_calls is not None for each in itertools.islice(_inputs(after), 1))
     replies = [each.text for each in itertools.takewhile(lambda each: each.role == "assistant", after)]
     said = [round_.said for round_ in past if round_.said]
     for each in said:
         if each in replies:
             replies.remove(each)
-    return (past, said) if any(reply.strip() for reply in replies) else ([], [])
+    return (past, said) if steered or any(reply.strip() for reply in replies) else ([], [])
+
+
+def _inputs(messages: Sequence[TranscriptMessage]) -> Iterator[TranscriptMessage]:
+    return (each for each in messages if each.role != "assistant")
+
+
+class Segment(NamedTuple):
+    """A part of a run from before a restart. `said`: to the run, None for its input; `replies`: outside the rounds."""
+
+    said: str | None
+    rounds: tuple["Round", ...]
+    replies: tuple[str, ...]
+
+
+def segments(said: Sequence[TranscriptMessage], earlier: Sequence[EarlierCall]) -> list[Segment]:
+    """A run that goes on, cut where something was said to it."""
+    parts: list[tuple[str | None, int, list[str]]] = [(None, 0, [])]
+    for message in said:
+        if message.role == "assistant":
+            parts[-1][2].append(message.text)
+        else:
+            parts.append((message.text, message.after_calls or 0, []))
+    ends = [begin for _, begin, _ in parts[1:]] + [len(earlier)]
+    found: list[Segment] = []
+    for (text, begin, replies), end in zip(parts, ends, strict=True):
+        past = rounds(earlier[begin:end])
+        for round_ in past:
+            if round_.said in replies:
+                replies.remove(round_.said)
+        found.append(Segment(text, tuple(past), tuple(reply for reply in replies if reply.strip())))
+    return found
+
+
+def said_now(sent: list[Message], text: str) -> None:
+    """Something that was said to the run, behind what there is; two messages of a person in a row go as one."""
+    if sent and sent[-1].role == "user":
+        sent[-1] = sent[-1]._replace(text="\n\n".join(filter(str.strip, (sent[-1].text, text))))
+    else:
+        sent.append(Message("user", text))
 
 
 def round_messages(
@@ -176,6 +218,10 @@ class ReplyMapper:
         self._calls = {}
         self.reason = None
         self.kept = ()
+
+    def used_before(self, usage: Mapping[str, int | None]) -> None:
+        """What the replies before a restart have used."""
+        self.usage = Usage.model_validate({name: usage.get(name) for name in _COUNTS})
 
     @property
     def offered(self) -> bool:
@@ -372,6 +418,22 @@ def fault_error(fault: ModelFault, connector: Connector, model: str, *, kept: bo
     if fault.tls is not None:
         details["tls"] = fault.tls.value
     return RunError(code=fault.kind.value, message=f"{happened} {means} {todo}", retryable=retryable, details=details)
+
+
+def unreachable(reply: ReplyMapper, connector: Connector) -> DriverResult:
+    """The result of a request that was sent as often as it may be, over restarts, and never answered."""
+    return DriverResult(
+        status="failed",
+        output_text=reply.text,
+        usage=reply.usage,
+        finish_reason="native_error",
+        error=RunError(
+            code="MODEL_UNREACHABLE",
+            message=f"{_server(connector)} was asked {MOST_SENDS} times and its reply never came to its end before "
+            "Remuda ended, so it is not asked again by itself. Your message is kept. Send again if you want a reply.",
+            retryable=True,
+        ),
+    )
 
 
 def one_id_for_two(reply: ReplyMapper, model: str) -> DriverResult:
@@ -713,6 +775,17 @@ def _sum(before: Usage | None, now: Usage) -> Usage:
         for name, count in now.model_dump().items()
     }
     return Usage(**counts)
+
+
+def used_since(before: Usage | None, now: Usage | None) -> dict[str, int | None]:
+    """What one reply has used, of what all together have."""
+    if now is None:
+        return {}
+    told: dict[str, int | None] = {}
+    for name in _COUNTS:
+        count, earlier = getattr(now, name), getattr(before, name, None)
+        told[name] = None if count is None else count - (earlier or 0)
+    return told
 
 
 def _parts(text: str) -> Iterator[str]:
