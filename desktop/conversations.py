@@ -1,4 +1,4 @@
-"""What the person sees as one thread: a conversation, its title, draft, state and sessions.
+"""What the person sees as one thread: a conversation, its title, draft, state, sessions and what waits to be said.
 
 Owns the conversations of a profile and the sessions that are open for them. Speaks to the
 runtime with full rights; who may ask for what is decided before (`authority`). Must not know
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from desktop.agent_stores import AgentStores
 from desktop.agents import AgentRefusedError, Agents, agent_terms, definition
-from desktop.choices import NATIVE, PROGRAMS, Choice, ChoiceBook
+from desktop.choices import NATIVE, Choice, ChoiceBook
 from desktop.pictures import message_of
 from desktop.profile_store import AgentRecord, ConversationRecord, ProfileStore, ProfileTx
 from desktop.terms import Terms
@@ -29,6 +29,7 @@ from runtime_host.capabilities import AgentInspection
 from runtime_host.definitions import Environment, ImagePart, SessionOptions, TrustedContext
 from runtime_host.errors import (
     AgentBusyError,
+    AgentClosedError,
     AgentConfigurationChangedError,
     AgentNativeExecutionError,
     AgentRuntimeError,
@@ -36,13 +37,15 @@ from runtime_host.errors import (
     AgentSessionRecoveryError,
     StorageError,
 )
+from runtime_host.loop import lane
 from runtime_host.policy import Policy
 from runtime_host.recovery import look_back
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
 from runtime_host.runtime import NOT_YOURS, AgentRuntime
-from runtime_host.session import InspectedState, Session, SessionReference, UnresolvedEffect
+from runtime_host.session import InspectedState, QueuedMessage, Session, SessionReference, UnresolvedEffect
 from runtime_host.storage.base import OPEN_PHASES, AgentStore, AgentTx, ImageUse, ItemHead, ItemRecord, RunRecord
+from runtime_host.storage.rows import InboxRow
 from runtime_host.transcript import OpenItem
 from ui.wire.dto import RunState
 
@@ -57,8 +60,8 @@ UNTITLED = "New conversation"
 EXPORT_ITEMS = 32
 """Items read at once when all of them are wanted."""
 REST_S = 30.0
-"""How long the session of a harness that is a program stays open when nothing is asked of it: its program costs memory.
-A later message opens it again, where it was."""
+"""How long a session stays open when nothing is asked of it: its program, its mounts and its file cost memory. A later
+message or decision opens it again, where it was."""
 NOTING_S = 2.0
 """How long the end of a stopped run may take to be noted when the host ends."""
 
@@ -84,7 +87,10 @@ _ENDED: dict[str, RunState] = {
     "unknown": "unknown",
     "admitted": "admitting",
     "dispatched": "working",
+    "parked": "waiting",
 }
+
+WAITS_SENTENCE = "Something waits for your decision. Nothing of it is done before you have looked."
 
 _UNCERTAIN = ("dispatched", "unknown")
 """Of a run that no session here drives: sent, and nobody knows what became of it."""
@@ -104,6 +110,13 @@ class Ending(NamedTuple):
     sentence: str = ""
     code: str = ""
     started_ms: int = 0
+
+
+class Queue(NamedTuple):
+    """What waits to be said in a conversation. `held`: until the person sends it."""
+
+    messages: tuple[QueuedMessage, ...] = ()
+    held: bool = False
 
 
 class Row(NamedTuple):
@@ -136,12 +149,20 @@ class _Live:
         self.run: Run | None = None
         self.stopping = False
         self.busy = asyncio.Lock()
+        self.parked = False
+        """Whether its run was last seen to wait for a person."""
         self.rest: asyncio.TimerHandle | None = None
         """Puts the session away when nothing is asked of it for a while."""
+        self.leave_queue: Callable[[], None] = lambda: None
 
     @property
     def agent_id(self) -> str:
         return self.session.reference().agent_id
+
+    @property
+    def works(self) -> bool:
+        """Whether a run goes on in it, and does not only wait for a person."""
+        return self.run is not None and not self.run.parked
 
     @property
     def terms(self) -> Terms:
@@ -208,6 +229,10 @@ class Conversations:
         self.on_rest: Callable[[], None] = lambda: None
         """Called when something asked for has come to its end."""
         self._listeners: list[Callable[[str], None]] = []
+        self.on_queue: Callable[[str], None] = lambda conversation_id: None
+        """Called when what waits to be said in a conversation has changed."""
+        self.on_recovered: Callable[[str], Awaitable[None]] = _nothing_to_prepare
+        """Awaited once an agent was taken up again after a start, by its id."""
 
     def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call `listener(conversation_id)` whenever one changes or goes; returns the way to end that."""
@@ -240,7 +265,7 @@ class Conversations:
     def _state(self, record: ConversationRecord) -> RunState:
         live = self._live.get(record.conversation_id)
         if live is not None and live.run is not None:
-            return "stopping" if live.stopping else "working"
+            return _live_state(live)
         ending = self._endings.get(record.conversation_id)
         if ending is not None:
             return ending.state
@@ -275,8 +300,8 @@ class Conversations:
         return live.run if live else None
 
     def running(self) -> list[str]:
-        """Conversations with a run that goes on now."""
-        return [name for name, live in self._live.items() if live.run is not None]
+        """Conversations with a run that goes on now, those that wait for a person not among them."""
+        return [name for name, live in self._live.items() if live.works]
 
     def agent_of(self, conversation_id: str) -> str | None:
         """The agent of a conversation whose session is open."""
@@ -330,8 +355,8 @@ class Conversations:
             await self._profile.transact(
                 lambda tx: tx.add_conversation_session(conversation_id, session.session_id, reference)
             )
-            self._live[conversation_id] = fresh = _Live(session)
-            self._rest_soon(conversation_id, fresh)
+            live.leave_queue()
+            self._adopt(conversation_id, session)
             await self._runtime.delete_session(before, context=OWNER)
         self._changed(conversation_id)
 
@@ -339,8 +364,9 @@ class Conversations:
         """How the newest run stands; None when there was none."""
         live = self._live.get(conversation_id)
         if live is not None and live.run is not None:
-            started = live.run.created_ms
-            return Ending(live.run.run_id, "stopping" if live.stopping else "working", started_ms=started)
+            state, started = _live_state(live), live.run.created_ms
+            words = WAITS_SENTENCE if state == "waiting" else ""
+            return Ending(live.run.run_id, state, words, started_ms=started)
         if conversation_id in self._endings:
             return self._endings[conversation_id]
         place = await self._place(conversation_id)
@@ -598,7 +624,11 @@ class Conversations:
             if live.run is not None:
                 known = await live.session.find_request(message.request_id)
                 if known is None:
-                    raise AgentBusyError("A reply is still coming. Stop it first, or wait until it has ended.")
+                    raise AgentBusyError(
+                        "This conversation waits for your decision. Decide first, or stop it."
+                        if live.run.parked
+                        else "A reply is still coming. Stop it first, or wait until it has ended."
+                    )
             await self._hint_open(live.agent_id)
             bound = live.session.options.execution
             _check_bound(live.session.options, choice, message.terms)
@@ -624,11 +654,8 @@ class Conversations:
                     run_id=unknown.run_id,
                     details=unknown.details,
                 ) from unknown
-            if live.run is None and not run.done:
-                live.run = run
-                live.stopping = False
-                self._endings.pop(conversation_id, None)
-                self._follow(conversation_id, live, run)
+            if live.run is None:
+                self._goes_on(conversation_id, live, run)
         now = _now_ms()
         # A repeated request may be of a run that ended long ago: that is how it stands.
         phase: dict[str, object] = {} if run.done else {"state": "dispatched"}
@@ -730,8 +757,7 @@ class Conversations:
             self._accepting.discard(conversation_id)
             raise
         self._hinted.add(agent_id)
-        self._live[conversation_id] = live = _Live(session)
-        self._rest_soon(conversation_id, live)
+        self._adopt(conversation_id, session)
         return conversation_id
 
     async def _hint_open(self, agent_id: str) -> None:
@@ -749,9 +775,33 @@ class Conversations:
                 if not sessions:
                     raise ConversationGoneError("This conversation is not there any more.")
                 reference = SessionReference.model_validate(sessions[-1].reference)
-                live = self._live[conversation_id] = _Live(await self._taken_up(reference))
-                self._rest_soon(conversation_id, live)
+                live = self._adopt(conversation_id, await self._taken_up(reference))
             return live
+
+    def _adopt(self, conversation_id: str, session: Session) -> _Live:
+        """The open session of a conversation: what goes on or waits in it, and what is begun of its queue."""
+        live = self._live[conversation_id] = _Live(session)
+
+        def queue_changed(run: Run | None) -> None:
+            if run is not None and self._live.get(conversation_id) is live:
+                self._goes_on(conversation_id, live, run)
+            self.on_queue(conversation_id)
+
+        live.leave_queue = session.when_queue_changes(queue_changed)
+        run = session.active_run or session.parked_run
+        if run is not None and not run.done:
+            self._goes_on(conversation_id, live, run)
+        self._rest_soon(conversation_id, live)
+        return live
+
+    def _goes_on(self, conversation_id: str, live: _Live, run: Run) -> None:
+        """A run of a conversation goes on or waits: followed to its end, once."""
+        if run.done or live.run is run:
+            return
+        live.run, live.stopping, live.parked = run, False, run.parked
+        self._endings.pop(conversation_id, None)
+        self._follow(conversation_id, live, run)
+        self._changed(conversation_id)
 
     async def _taken_up(self, reference: SessionReference) -> Session:
         """Open a session again; where its harness cannot, it is said what remains."""
@@ -785,7 +835,7 @@ class Conversations:
     def _rest_soon(self, conversation_id: str, live: _Live) -> None:
         """Put the session of a program away after a while, unless something is asked of it before."""
         live.stay()
-        if live.run is None and live.session.reference().driver_id in PROGRAMS:
+        if not live.works:
             live.rest = asyncio.get_running_loop().call_later(self._rest_s, self._put_away, conversation_id, live)
 
     def _put_away(self, conversation_id: str, live: _Live) -> None:
@@ -796,13 +846,14 @@ class Conversations:
 
     async def _rest(self, conversation_id: str, live: _Live) -> None:
         async with live.busy:
-            if self._live.get(conversation_id) is not live or live.run is not None:
+            if self._live.get(conversation_id) is not live or live.works:
                 return
             try:
                 await live.session.detach()
             except AgentRuntimeError as fault:
                 log.info("a session that rests could not be put away: %s", fault.error_code)
                 return
+            live.leave_queue()
             self._live.pop(conversation_id, None)
         self._changed(conversation_id)
 
@@ -845,9 +896,165 @@ class Conversations:
             conversation_id, text, request_id=request_id, choice=choice, effort=effort, pictures=pictures
         )
 
+    # ----------------------------------------------------------------- while something goes on
+
+    async def is_busy(self, conversation_id: str) -> bool:
+        """Whether a run goes on or waits for the person: what is said now is said to it, or after it."""
+        live = self._live.get(conversation_id)
+        return live.run is not None if live is not None else await self._is_parked(conversation_id)
+
+    async def _is_parked(self, conversation_id: str) -> bool:
+        record = await self._profile.read(lambda tx: tx.conversation(conversation_id))
+        return record is not None and record.state == "parked"
+
+    async def say_meanwhile(
+        self,
+        conversation_id: str,
+        text: str,
+        *,
+        request_id: str,
+        choice: Choice,
+        effort: str,
+        queue: bool = False,
+        composed: bool = False,
+    ) -> str | None:
+        """Say something to what goes on, where that can be, else after it; returns the id under which it waits.
+
+        None when nothing goes on and nothing is queued any more: then it is a message like any other.
+
+        Args:
+            conversation_id: in which.
+            text: what is said.
+            request_id: a repeated one is the same.
+            choice: what it goes to when it is sent after what goes on.
+            effort: how hard the model is to think then.
+            queue: after what goes on, though it could be said to it.
+            composed: the text is what the composer holds.
+        """
+        return await self._finish(
+            self._say_meanwhile(conversation_id, text, request_id, choice, effort, queue=queue, composed=composed)
+        )
+
+    async def _say_meanwhile(
+        self,
+        conversation_id: str,
+        text: str,
+        request_id: str,
+        choice: Choice,
+        effort: str,
+        *,
+        queue: bool,
+        composed: bool,
+    ) -> str | None:
+        async with self._at_hand(conversation_id) as live:
+            said: str | None = None
+            if live.run is not None and not queue and can_steer(live.session):
+                try:
+                    said = await live.run.steer(text, request_id)
+                except AgentClosedError:
+                    log.info("what was to be said to a run came after its end")
+            elif live.run is not None or (queue and await live.session.queued()):
+                said = await self._queue(live, text, request_id, choice, effort)
+            if said is not None and composed:
+                await self._profile.transact(lambda tx: tx.put_draft(conversation_id, ""))
+        return said
+
+    async def _queue(self, live: _Live, text: str, request_id: str, choice: Choice | None, effort: str) -> str:
+        await self._hint_open(live.agent_id)
+        bound = live.session.options.execution
+        model, reasoning = None, None
+        if choice is not None:
+            _check_bound(live.session.options, choice, None)
+            model = choice.model if choice.model != bound.model else None
+            wanted = choice.execution(effort).reasoning
+            reasoning = wanted if wanted != bound.reasoning else None
+        kept = await live.session.queue(text, request_id=request_id, model=model, reasoning=reasoning)
+        return kept.inbox_id
+
+    async def queued(self, conversation_id: str) -> Queue:
+        """What waits to be said, in order. Opens no session."""
+        live = self._live.get(conversation_id)
+        if live is not None:
+            return Queue(await live.session.queued(), live.session.queue_is_held)
+        place = await self._place(conversation_id)
+        if place is None:
+            return Queue()
+        session_id, store = place
+        messages = await store.read(lambda tx: _queued_messages(tx, session_id))
+        ending = await self.ending(conversation_id)
+        return Queue(messages, ending is not None and ending.state not in ("done", "incomplete", "waiting"))
+
+    async def change_queue(self, conversation_id: str, change: Callable[[Session], Awaitable[bool]]) -> bool:
+        """Change what waits to be said; False when what it is about was said or removed by now."""
+
+        async def work() -> bool:
+            async with self._at_hand(conversation_id) as live:
+                return await change(live.session)
+
+        return await self._finish(work())
+
+    async def send_queued(self, conversation_id: str, queued_id: str) -> bool:
+        """Say something queued now: to the run that goes on where that can be, else as the next one. False: gone."""
+        return await self._finish(self._send_queued(conversation_id, queued_id))
+
+    async def _send_queued(self, conversation_id: str, queued_id: str) -> bool:
+        async with self._at_hand(conversation_id) as live:
+            found = next((each for each in await live.session.queued() if each.inbox_id == queued_id), None)
+            if found is None:
+                return False
+            if live.run is None:
+                await self._hint_open(live.agent_id)
+                return await live.session.send_queued(queued_id) is not None
+            if found.kind == "steer" or found.input is not None or not can_steer(live.session):
+                # It is said as soon as that can be; what is queued goes to the front.
+                first = next((each for each in await live.session.queued() if each.kind == "follow_up"), None)
+                if found.kind == "follow_up" and first is not None and first.inbox_id != queued_id:
+                    await live.session.move_queued(queued_id, first.inbox_id)
+                return True
+            await live.run.steer(found.text, f"now-{queued_id}")
+            await live.session.remove_queued(queued_id)
+            return True
+
+    # ------------------------------------------------------------------------------ decisions
+
+    async def conversation_of(self, session_id: str) -> str | None:
+        """The conversation that a session belongs to."""
+        by_session = await self._profile.read(lambda tx: tx.sessions_to_conversations())
+        return by_session.get(session_id)
+
+    async def expect(self, agent_id: str) -> None:
+        """Something of an agent is about to be decided: after a crash it is looked at again."""
+        await self._hint_open(agent_id)
+
+    async def settled(self, agent_id: str) -> None:
+        """What was decided is carried out, or goes on in a run."""
+        await self._hint_closed(agent_id)
+
+    async def take_up(self, conversation_id: str, run_id: str) -> None:
+        """Let a run that waited for the person go on."""
+        await self._finish(self._take_up(conversation_id, run_id))
+
+    async def _take_up(self, conversation_id: str, run_id: str) -> None:
+        async with self._at_hand(conversation_id) as live:
+            await self._hint_open(live.agent_id)
+            run = await live.session.take_up(run_id)
+            self._goes_on(conversation_id, live, run)
+
+    async def say_decision(self, conversation_id: str, operation_id: str, words: str) -> None:
+        """Tell a harness what came of a call that it did not wait for: once, after what goes on in it."""
+        await self._finish(self._say_decision(conversation_id, operation_id, words))
+
+    async def _say_decision(self, conversation_id: str, operation_id: str, words: str) -> None:
+        row = await self.row(conversation_id)
+        choice, effort = self.choice_of(row.record) if row is not None else (None, "")
+        async with self._at_hand(conversation_id) as live:
+            await self._queue(live, words, f"decision-{operation_id}", choice, effort)
+
     async def stop(self, conversation_id: str) -> AgentResult | None:
         """Stop the run that goes on; returns when it has stopped. None when none goes on."""
         live = self._live.get(conversation_id)
+        if live is None and await self._is_parked(conversation_id):
+            live = await self._open(conversation_id)
         if live is None or live.run is None:
             return None
         run = live.run
@@ -866,6 +1073,7 @@ class Conversations:
         if live is None:
             return
         await live.session.detach()
+        live.leave_queue()
         live.stay()
         self._live.pop(conversation_id, None)
         self._changed(conversation_id)
@@ -955,22 +1163,65 @@ class Conversations:
         task.add_done_callback(self._followers.discard)
 
     async def _until_end(self, conversation_id: str, live: _Live, run: Run) -> None:
+        leave = run.journal.subscribe(lambda: self._look(conversation_id, live, run))
+        self._look(conversation_id, live, run)
         try:
             ending = ending_of_result(await run.result(), run.created_ms)
         except AgentSessionRecoveryError as unknown:
+            if live.parked:
+                # Its session was put away; it waits on in the agent's file.
+                return
             ending = Ending(run.run_id, "unknown", unknown.message, unknown.error_code, run.created_ms)
             # The session takes no further run; the next message opens it anew from disk.
             await live.session.destroy(forget=False)
+            live.leave_queue()
             self._live.pop(conversation_id, None)
+        finally:
+            leave()
         if live.run is run:
             live.run = None
-            live.stopping = False
+            live.stopping = live.parked = False
         if self._live.get(conversation_id) is live:
             self._rest_soon(conversation_id, live)
         self._endings[conversation_id] = ending
-        await self._record_state(conversation_id, ending.state)
+        if live.run is None:
+            # (Else the next of the queue goes on already.)
+            await self._record_state(conversation_id, ending.state)
         self._changed(conversation_id)
-        await self._hint_closed(live.agent_id)
+        self.on_queue(conversation_id)
+        if not await self._flows(live):
+            await self._hint_closed(live.agent_id)
+
+    async def _flows(self, live: _Live) -> bool:
+        """Whether something queued is about to be sent."""
+        try:
+            return not live.session.queue_is_held and any(
+                each.kind == "follow_up" for each in await live.session.queued()
+            )
+        except AgentRuntimeError:
+            return False
+
+    def _look(self, conversation_id: str, live: _Live, run: Run) -> None:
+        """A run was heard of: whether it waits for a person now, or goes on again."""
+        if live.run is run and run.parked != live.parked and not run.done:
+            live.parked = run.parked
+            task = asyncio.get_running_loop().create_task(self._note_parked(conversation_id, live, run))
+            self._putting_away.add(task)
+            task.add_done_callback(self._putting_away.discard)
+
+    async def _note_parked(self, conversation_id: str, live: _Live, run: Run) -> None:
+        parked = run.parked
+        if live.run is not run:
+            return
+        if parked:
+            live.stopping = False
+            self._rest_soon(conversation_id, live)
+        else:
+            live.stay()
+        await self._record_state(conversation_id, "waiting" if parked else "working")
+        self._changed(conversation_id)
+        if parked:
+            await self._hint_closed(live.agent_id)
 
     async def _record_state(self, conversation_id: str, state: RunState) -> None:
         phase = {v: k for k, v in _ENDED.items()}[state]
@@ -984,7 +1235,7 @@ class Conversations:
 
     async def _hint_closed(self, agent_id: str) -> None:
         """Nothing of this agent needs to be looked at after a crash any more, unless a run of it goes on."""
-        at_work = any(live.run is not None and live.agent_id == agent_id for live in self._live.values())
+        at_work = any(live.works and live.agent_id == agent_id for live in self._live.values())
         if agent_id in self._hinted and not at_work:
             self._hinted.discard(agent_id)
             await self._profile.transact(lambda tx: tx.put_agent_hint(agent_id, False, None))
@@ -1020,13 +1271,24 @@ class Conversations:
         for run in recovered:
             conversation_id = by_session.get(run.session_id)
             if conversation_id is not None and run.run is not None and run.session is not None:
-                live = self._live[conversation_id] = _Live(run.session)
-                live.run = run.run
-                self._follow(conversation_id, live, run.run)
+                self._goes_on(conversation_id, self._adopt(conversation_id, run.session), run.run)
+        for conversation_id in await self._queues_of(agent_id, by_session):
+            # The runtime has opened those of which it sends something.
+            await self._open(conversation_id)
+        await self.on_recovered(agent_id)
         for conversation_id in {**touched, **dict.fromkeys(name for name in left if name not in self._live)}:
             await self._settle(conversation_id)
             self._changed(conversation_id)
         await self._hint_closed(agent_id)
+
+    async def _queues_of(self, agent_id: str, by_session: dict[str, str]) -> list[str]:
+        """Conversations that are not open here and in which something queued is to be sent."""
+        store = await self._stores.open(agent_id)
+        rows = await store.read(lambda tx: tx.rows(InboxRow, state="waiting"))
+        sessions = {row.session_id for row in rows if row.kind == "follow_up"}
+        opened = {name for name in sessions if self._runtime.backend.open_session(name) is not None}
+        names = [by_session[session_id] for session_id in sorted(opened) if session_id in by_session]
+        return [name for name in names if name not in self._live]
 
     async def _settle(self, conversation_id: str) -> None:
         """Make what the profile says of a conversation agree with what the agent's file knows."""
@@ -1073,6 +1335,31 @@ class Conversations:
             task.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
         self._live.clear()
+
+
+def _live_state(live: _Live) -> RunState:
+    if live.stopping:
+        return "stopping"
+    return "waiting" if live.run is not None and live.run.parked else "working"
+
+
+def can_steer(session: Session) -> bool:
+    """Whether what is said to a run of a session reaches its model before the run has ended."""
+    capability = session.inspection.capabilities.get("run.steer")
+    return capability is not None and capability.support != "unsupported"
+
+
+def _queued_messages(tx: AgentTx, session_id: str) -> tuple[QueuedMessage, ...]:
+    return tuple(
+        QueuedMessage(
+            row.inbox_id,
+            "steer" if row.kind == "steer" else "follow_up",
+            row.text,
+            row.created_ms,
+            row.extra.get("input"),
+        )
+        for row in lane.waiting(tx, session_id)
+    )
 
 
 def _page(tx: AgentTx, *, session_id: str, first: int) -> list[ItemRecord]:
@@ -1193,6 +1480,8 @@ def _ending_of_record(record: RunRecord) -> Ending:
     if record.result is not None:
         return ending_of_result(AgentResult.model_validate(record.result), record.created_ms)
     state = _ENDED[record.phase]
+    if state == "waiting":
+        return Ending(record.run_id, state, WAITS_SENTENCE, started_ms=record.created_ms)
     if state == "unknown":
         return Ending(record.run_id, state, UNKNOWN_SENTENCE, "RUN_UNKNOWN", record.created_ms)
     return Ending(record.run_id, state, started_ms=record.created_ms)
