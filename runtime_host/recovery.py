@@ -364,6 +364,7 @@ def _input_read_back(
 def settle_unknown(tx: AgentTx, run: RunRecord, now_ms: int) -> RunRecord:
     """Write that nobody knows what became of a run, in the transcript too."""
     _end_open_items(tx, run, "unknown")
+    lane.end_run(tx, session_id=run.session_id, run_id=run.run_id, stopped=False, marks=False, now_ms=now_ms)
     end = tx.count_items(run.session_id)
     if tx.item(f"{run.run_id}.unknown") is not None:
         # Settled before, then gone on with, then left open once more.
