@@ -17,6 +17,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
+    CONNECTION_CLOSED,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     CallToolRequest,
@@ -66,6 +67,7 @@ class Conversation:
         self._ending = asyncio.Event()
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._gone = False
+        self._fault: Exception | None = None
         self._heard = Ending()
         self._task = asyncio.create_task(self._serve(transport), name="mcp: conversation")
 
@@ -153,6 +155,9 @@ class Conversation:
         except (PluginError, asyncio.CancelledError):
             raise
         except Exception as fault:
+            if isinstance(fault, MCPError) and fault.code == CONNECTION_CLOSED:
+                # With it comes why; a server that ends by itself says the same of calls that it leaves.
+                await self.end()
             raise self._ended(fault, heard) from None
         finally:
             asked.cancel()
@@ -184,6 +189,7 @@ class Conversation:
                     self._opened.set_result(client)
                 await self._ending.wait()
         except Exception as fault:
+            self._fault = fault
             if not self._opened.done():
                 self._opened.set_exception(fault)
         finally:
@@ -216,7 +222,7 @@ class Conversation:
 
     def _not_had(self, fault: BaseException) -> PluginError:
         """Before anything was asked of it to do."""
-        found = _first(fault)
+        found = _first(self._fault or fault)
         if isinstance(found, PluginError):
             return found
         if isinstance(found, SignInNeededError) or self._heard.status in (401, 403):
@@ -237,7 +243,7 @@ class Conversation:
 
     def _ended(self, fault: Exception, heard: Ending) -> PluginError:
         """What a call that came to no answer means."""
-        found = _first(fault)
+        found = _first(self._fault or fault)
         if isinstance(found, SignInNeededError) or heard.status in (401, 403):
             return _sign_in(self.name)
         if heard.status == 429:
@@ -251,16 +257,15 @@ class Conversation:
         if 400 <= heard.status < 500 or (isinstance(found, MCPError) and found.code in _REFUSALS):
             words = _short(found) if isinstance(found, MCPError) else f"HTTP {heard.status}"
             return PluginError(f"The MCP server {self.name} refused the call: {words}", code="mcp_refused")
-        said = self._said_last()
-        what = "ended" if not self.alive else f"answered with a fault ({_short(found)})"
-        return PluginError(
-            f"The MCP server {self.name} {what} while it was asked. Whether it did what it was asked to is not "
-            f"known.{' It said last: ' + said if said else ''} The next call starts it anew."
-            if not self.alive
-            else f"The MCP server {self.name} {what}. Whether it did what it was asked to is not known.",
-            code="mcp_lost",
-            landed="perhaps",
-        )
+        unknown = "Whether it did what it was asked to is not known."
+        if self.alive:
+            words = f"The MCP server {self.name} answered with a fault ({_short(found)}). {unknown}"
+        else:
+            said = self._said_last()
+            words = f"The MCP server {self.name} ended while it was asked. {unknown}"
+            words += f" It said last: {said}" if said else ""
+            words += " The next call starts it anew."
+        return PluginError(words, code="mcp_lost", landed="perhaps")
 
 
 _REFUSALS: Final = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS})

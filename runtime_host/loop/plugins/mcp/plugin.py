@@ -13,9 +13,8 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from runtime_host.connectors.public_hosts import PublicHosts
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.loop.plugins.base import (
     CONSENT,
@@ -38,6 +37,8 @@ from runtime_host.loop.plugins.mcp import sdk, setup
 from runtime_host.programs import ProgramOrder, Programs
 
 if TYPE_CHECKING:
+    import httpx2
+
     from runtime_host.loop.plugins.mcp.protocol import Conversation, ServerTransport, SignedIn
 
 IDLE_S: Final = 60.0
@@ -45,6 +46,18 @@ START_S: Final = 60.0
 """How long a server may take until it answers: some load themselves first."""
 
 _REJECTED: Final = frozenset({"credential_rejected", "sign_in_needed"})
+
+
+class Hosts(Protocol):
+    """The way to servers at an address (`runtime_host.connectors.public_hosts.PublicHosts`)."""
+
+    async def load(self) -> None:
+        """Have its code at hand, away from the event loop."""
+        ...
+
+    def transport(self, *, loopback: bool = False) -> "httpx2.AsyncBaseTransport":
+        """Connections that refuse private hosts, of redirects as well."""
+        ...
 
 
 class McpPlugin(Plugin):
@@ -65,7 +78,7 @@ class McpPlugin(Plugin):
     remote = True
 
     def __init__(
-        self, programs: Programs, hosts: PublicHosts, folder: Callable[[Mount], str], *, idle_s: float = IDLE_S
+        self, programs: Programs, hosts: Hosts, folder: Callable[[Mount], str], *, idle_s: float = IDLE_S
     ) -> None:
         self.programs = programs
         self._hosts = hosts
@@ -220,7 +233,8 @@ class McpPlugin(Plugin):
     async def transport(self, server: setup.Remote) -> "ServerTransport":
         """The way to a server at an address."""
         code = await sdk.protocol()
-        inner = await self._hosts.opened(loopback=server.loopback)
+        await self._hosts.load()
+        inner = self._hosts.transport(loopback=server.loopback)
         made: ServerTransport = code.ServerTransport(inner, server.address, server.origin, loopback=server.loopback)
         return made
 
