@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, get_args
 import msgspec
 
 from desktop import names
-from desktop.choices import Choice
+from desktop.choices import NATIVE, Choice
 from desktop.host_tools import TOOLS, unknown_tools
 from desktop.profile_store import PRESETS, AgentRecord, Preset, ProfileStore
 from desktop.terms import READS_BY_COMMANDS, Terms, policy_of, terms
@@ -107,6 +107,8 @@ async def presets_for(runtime: AgentRuntime, choice: Choice, effort: str = "", f
     views = []
     for preset in PRESETS:
         title, means = _TITLES[preset]
+        if preset == "work" and choice.driver == NATIVE:
+            means += " Each change and each command waits for your approval, unless its mount's policy says otherwise."
         if preset == "read" and choice.driver in READS_BY_COMMANDS:
             means = "It reads the files of one folder, by commands that cannot write and have no network."
         environment = Environment() if preset == "chat" else Environment(type="local-directory", path=folder or os.sep)

@@ -176,7 +176,7 @@ class Host:
         handler = logs.start(paths.logs, self.registry.redactor.text)
         stack.callback(logs.stop, handler)
         self.declared = _declared_models(paths)
-        self._native = NativeDriver(self.registry, declared=self.declared)
+        self._native = NativeDriver(self.registry, declared=self.declared, works_in_folders=True)
         self.programs = HarnessPrograms(hidden=(str(paths.data),))
         self.harnesses = Harnesses(self.settings)
         self.harnesses.load()

@@ -53,9 +53,11 @@ HARNESSES: Final[Mapping[str, HarnessWords]] = MappingProxyType(
         NATIVE: HarnessWords(
             "Remuda",
             "",
-            "never",
-            "nothing",
-            "It chats, and uses the tools that its agent has. It touches no files and runs no commands.",
+            "optional",
+            "nothing, or one folder that you choose",
+            "Without a folder it chats, and uses the tools that its agent has. It reads in a folder that you choose; "
+            "where you let it, it changes files there and runs commands, each after you approved it unless you "
+            "decided otherwise. Commands have no network and can read and run installed programs.",
         ),
         CODEX: HarnessWords(
             "Codex",
@@ -131,12 +133,21 @@ class Choice(NamedTuple):
 
     @property
     def touches(self) -> str:
-        return HARNESSES[self.driver].touches if self.driver in HARNESSES else ""
+        if self.folder == "never":
+            return "nothing" if self.driver in HARNESSES else ""
+        return HARNESSES[self.driver].touches
 
     @property
     def folder(self) -> FolderUse:
         """Whether a folder of this computer can or must be chosen for it."""
-        return HARNESSES[self.driver].folder if self.driver in HARNESSES else "never"
+        if self.driver not in HARNESSES or (self.driver == NATIVE and self._calls_no_tools):
+            return "never"
+        return HARNESSES[self.driver].folder
+
+    @property
+    def _calls_no_tools(self) -> bool:
+        """It is known that the model calls none. Remuda's own harness reads a folder by nothing else."""
+        return self.facts is not None and self.facts.tools is False
 
     @property
     def bills(self) -> str:

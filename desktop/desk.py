@@ -14,7 +14,7 @@ from desktop import doctor, sanitize
 from desktop.agents import agent_terms
 from desktop.authority import ChannelAuthority
 from desktop.build import BUILD
-from desktop.choices import NATIVE, Choice, gone, missing
+from desktop.choices import Choice, gone, missing
 from desktop.conversations import STILL_AT_WORK, Ending, Row
 from desktop.desk_setup import SetupDesk, agent_id, not_done
 from desktop.dialogs import DeleteConfirmation
@@ -619,8 +619,6 @@ class _FolderView(NamedTuple):
 
 def _header(choice: Choice | None, effort: str, row: Row | None, folder: _FolderView) -> str:
     if choice is not None:
-        if choice.driver == NATIVE:
-            return choice.sentence(effort)
         if folder.missing:
             return choice.sentence(effort, "no folder chosen yet")
         return choice.sentence(effort, folder.access or "touches nothing")

@@ -168,6 +168,7 @@ class NativeDriver:
         connector = self._connectors.connector(execution.connector)
         profile.check_model(connector, execution.model)
         facts = facts_for(connector, execution.model, self.declared)
+        profile.check_folder(folder, facts)
         profile.check_reasoning(self.efforts, connector, execution.model, execution.reasoning)
         return profile.inspection(definition, connector, facts, self.efforts, folder)
 

@@ -101,6 +101,20 @@ def model_info(connector: Connector, model: str) -> ModelInfo | None:
     return BUILTIN_MODELS.get(model) if connector.vendor == "builtin" else None
 
 
+def check_folder(folder: Folder | None, facts: ModelFacts) -> None:
+    """Refuse a folder to a model that could do nothing in it.
+
+    Raises:
+        AgentPolicyUnsupportedError
+    """
+    if folder is not None and facts.tools is False:
+        _unsupported(
+            "environment",
+            f"{facts.model} calls no tools, so it could not even look into a folder. Choose another model, or leave "
+            "out the folder.",
+        )
+
+
 def check_reasoning(efforts: ReasoningMap, connector: Connector, model: str, reasoning: ReasoningConfig | None) -> None:
     """Refuse a reasoning setting that is not known to work for a model, or that its API has no word for.
 
@@ -226,13 +240,13 @@ def _in_folder(folder: Folder | None) -> dict[str, Capability]:
 
 
 def _enforcement(folder: Folder | None) -> dict[str, str]:
-    gate = "the gate: a model calls the tools of its agent and no other"
+    gate = "native.agent: a model calls the tools of its agent and no other"
     held = {
         "provider_web_search": "native.agent: it is not asked for",
-        "approvals": "the gate: what a mount's policy says is held until a person decides",
+        "approvals": "native.agent: what a mount's policy says waits for a person",
     }
     if folder is None:
-        none = f"{gate}, and none of them works in a folder"
+        none = f"{gate}, and none of them is for a folder"
         return held | {"filesystem": none, "commands": none, "sandbox_network": none}
     files = "the workspace tools, which follow no link and open nothing outside the folder"
     if not folder.writes:

@@ -269,13 +269,20 @@ async def test_every_agent_is_recovered_after_a_crash(tmp_path: Path, host: Host
 async def test_what_a_preset_means_is_the_harness_own_word(host: Host) -> None:
     [choice] = [each for each in host.choices() if each.connector == "loopback"]
     chat, read, work = await presets_for(host.runtime, choice)
-    assert chat.offered
+    assert (chat.offered, read.offered, work.offered) == (True, True, True)
     assert "native.agent" in chat.means
-    for view in (read, work):
-        assert not view.offered
-        assert "native.agent" in view.why_not
-    with pytest.raises(AgentRuntimeError, match=r"Work in a folder with no tools cannot be had here: native\.agent"):
-        await agent_setup.keep(host, draft("Worker", preset="work", folder="/srv"))
+    assert "open nothing outside the folder" in read.means
+    assert "waits for your approval" in work.means
+    assert "a wall of the host around each command" in work.means
+
+
+async def test_a_model_that_calls_no_tools_is_given_no_folder(host: Host) -> None:
+    [builtin] = [each for each in host.choices() if each.vendor == "builtin"]
+    chat, read, work = await presets_for(host.runtime, builtin)
+    assert (chat.offered, read.offered, work.offered) == (True, False, False)
+    assert "calls no tools" in read.why_not
+    with pytest.raises(AgentRuntimeError, match=r"Work in a folder with no tools cannot be had here: .*calls no tools"):
+        await agent_setup.keep(host, draft("Worker", preset="work", folder="/srv", choice=builtin.record()))
     assert len(host.agents) == 1
 
 

@@ -43,7 +43,7 @@ def test_an_id_that_was_not_offered_is_nothing() -> None:
 )
 def test_badges_say_where_it_runs_and_what_it_bills(connector: Connector, runs: str, bills: str) -> None:
     choice = next(iter(ChoiceBook([connector], None)))
-    assert (choice.runs, choice.touches, choice.bills) == (runs, "nothing", bills)
+    assert (choice.runs, choice.touches, choice.bills) == (runs, "nothing, or one folder that you choose", bills)
     assert "touches nothing" in choice.sentence()
 
 
@@ -217,7 +217,9 @@ def test_a_harness_is_found_by_its_name_and_is_a_default_only_when_it_was_chosen
 def test_what_a_harness_touches_is_never_said_to_be_nothing_where_it_is_more() -> None:
     book = book_with(CODEX, CLAUDE)
     codex, claude = next(book.of(CODEX)), next(book.of(CLAUDE))
-    assert (codex.folder, claude.folder, next(book.of(NATIVE)).folder) == ("required", "optional", "never")
+    assert (codex.folder, claude.folder, next(book.of(NATIVE)).folder) == ("required", "optional", "optional")
+    tiny = next(book.of(NATIVE, "builtin"))
+    assert (tiny.folder, tiny.touches) == ("never", "nothing"), "it calls no tools"
     assert "one folder" in codex.sentence()
     assert "one folder" in claude.sentence()
     assert codex.sentence("low", "reads only").endswith("low · reads only")

@@ -72,10 +72,10 @@ async def test_an_agent_is_entered_and_what_was_wrong_is_said_at_its_place(
     assert "already" in field(again, "name").problem
     assert field(again, "instructions").value == "Rhyme."
     assert again.problem == ""
-    # Only what the harness takes is offered, and it is said why the rest is not.
-    assert [option.value for option in field(first, "preset").options] == ["chat"]
-    assert "Remuda works without a folder" in field(first, "preset").help
-    assert [each.id for each in first.fields if each.id == "folder"] == []
+    # What the harness takes is offered, in its own words, and a folder only where it is used.
+    assert [option.value for option in field(first, "preset").options] == ["chat", "read", "work"]
+    assert field(first, "preset").help == ""
+    assert field(first, "folder").when == ("preset", ("read", "work"))
     assert [option.value for option in field(first, "tools").options] == ["clock"]
 
 

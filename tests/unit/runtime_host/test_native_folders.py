@@ -66,7 +66,7 @@ async def test_the_words_name_who_holds_it() -> None:
     assert "not offered" in reads["commands"]
     assert works.enforcement["commands"].startswith("a wall of the host around each command")
     assert works.enforcement["sandbox_network"] == works.enforcement["commands"]
-    assert "none of them works in a folder" in chats["filesystem"]
+    assert "none of them is for a folder" in chats["filesystem"]
     assert works.capabilities["isolation.workspace"].support == "native"
     assert works.capabilities["event.file_change"].support == "native"
     assert any("Walls" in each for each in works.prerequisites)
