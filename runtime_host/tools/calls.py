@@ -4,6 +4,7 @@ Owns permission, execution, hooks and reconciliation, and the outbox steps aroun
 events or what a tool does. Invariants: a tool is called only after its `executing` is durable and at most once
 for each call id; what came of it is durable before anybody is told; a report that cannot be kept or may not be
 told is retained here and handed to the host, never replaced; what was interrupted blocks until there is proof.
+Tools of mounts go through the gate and through nothing else: claimed and settled in the outbox's own transactions.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 from runtime_host import outbox
@@ -22,8 +24,11 @@ from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.storage.base import AgentStore, AgentTx, ToolCallRecord, ToolOutcome
 from runtime_host.tools.base import (
     USUAL_BOUNDS,
+    CallHeldError,
     EarlierCall,
+    Gate,
     HostTool,
+    Judged,
     OnRetainedObservation,
     Permission,
     ReconcileBounds,
@@ -40,7 +45,7 @@ from runtime_host.tools.base import (
     ToolReport,
     ToolRequest,
 )
-from runtime_host.tools.resolver import BoundTools
+from runtime_host.tools.resolver import NO_TOOLS, BoundTools, gate_offers
 from runtime_host.transcript import bound_text
 
 _log = logging.getLogger("runtime_host.tools")
@@ -52,6 +57,9 @@ _Key = tuple[str, str]
 MAX_TOLD_BYTES: Final = 256 * 1024
 """What a model is told of one call at most."""
 HOOK_S: Final = 10.0
+HOLD_WAIT_S: Final = 50.0
+"""How long a harness that does not park is kept waiting for a person, before it is told to expect a message."""
+_JUDGED_AT_MOST: Final = 5
 
 STILL_UNRESOLVED: Final = (
     "The tool {tool} was interrupted, and whether it acted is not known. "
@@ -73,10 +81,16 @@ class _Unproven(Exception):
     """What came of a call is not known, or may not be told."""
 
 
+class _NotClaimedError(Exception):
+    """The gate does not let an operation be begun any more; nothing was written."""
+
+
 class _Execution:
     """A call that runs: `whole` is everything up to the durable result, `tool` only the tool itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, operation_id: str, progress: Callable[[str], Awaitable[None]] | None) -> None:
+        self.operation_id = operation_id
+        self.progress = progress
         self.stopping = asyncio.Event()
         self.whole: asyncio.Task[ToolDelivery] | None = None
         self.tool: asyncio.Task[Any] | None = None
@@ -88,7 +102,8 @@ class SessionTools:
     Args:
         session_id: of the session.
         context: whose it is.
-        bound: the tools, checked.
+        bound: the tools that the definition selects, checked; None when it selects none.
+        gate: stands before the tools of mounts; None where there are none.
         store: of the agent.
         redactor: applied to ids, names, arguments and reports before they are kept or told.
         on_retained: told of reports that could not be kept or may not be told.
@@ -102,15 +117,18 @@ class SessionTools:
         *,
         session_id: str,
         context: TrustedContext,
-        bound: BoundTools,
+        bound: BoundTools | None,
         store: AgentStore,
         redactor: Redactor,
+        gate: Gate | None = None,
         on_retained: OnRetainedObservation | None = None,
         window_s: float = 2.0,
         bounds: ReconcileBounds = USUAL_BOUNDS,
     ) -> None:
         self.session_id = session_id
-        self.bound = bound
+        self.selected = bound
+        self.bound = bound or NO_TOOLS
+        self.gate = gate
         self.store = store
         self.redactor = redactor
         self._context = context
@@ -137,6 +155,7 @@ class SessionTools:
         """Take what an earlier process left unresolved, and the manager."""
         for record in await self.store.read(lambda tx: tx.unresolved_tool_calls(self.session_id)):
             self._unresolved[record.run_id, record.call_id] = record
+        await self.refresh()
         manager = self.bound.resolved.manager
         if manager is not None:
             await manager.acquire(self.session_id)
@@ -159,14 +178,43 @@ class SessionTools:
             self._acquired = False
             await self._hook("release", manager.release(self.session_id))
 
-    def channel(
-        self, run_id: str, commit: "Commit[Any]", earlier: Sequence[ToolCallRecord] = (), *, parks: bool = False
-    ) -> "RunChannel":
-        """The channel of a run. `commit` does a change in a transaction and returns when it is durable.
+    async def refresh(self) -> None:
+        """Reconcile what is offered with the mounts as they are; before each run."""
+        if self.gate is not None:
+            await self.gate.refresh()
 
-        `parks`: whether the run waits when a call is held.
+    @property
+    def offers(self) -> tuple[ToolOffer, ...]:
+        """What a native side is told of now: the selected tools, then those of mounts."""
+        if self.gate is None:
+            return self.bound.offers
+        return (*self.bound.offers, *gate_offers(self.gate, self.bound.by_name))
+
+    def is_gated(self, name: str) -> bool:
+        """Whether a name that a model called is the gate's business. A selected tool never is."""
+        if self.gate is None or name in self.bound.by_name:
+            return False
+        return not self.bound.by_name or self.gate.owns(name)
+
+    def channel(
+        self,
+        run_id: str,
+        commit: "Commit[Any]",
+        earlier: Sequence[ToolCallRecord] = (),
+        *,
+        parks: bool = False,
+        hold_wait_s: float = HOLD_WAIT_S,
+    ) -> "RunChannel":
+        """The channel of a run.
+
+        Args:
+            run_id: of the run.
+            commit: does a change in a transaction and returns when it is durable.
+            earlier: calls of the run from before.
+            parks: whether the run waits by itself for calls that a person has to decide.
+            hold_wait_s: how long a harness that does not is kept waiting.
         """
-        return RunChannel(self, run_id, commit, earlier, parks=parks)
+        return RunChannel(self, run_id, commit, earlier, parks=parks, hold_wait_s=hold_wait_s)
 
     def completed(self, completion: RunCompletion) -> None:
         """Tell the owner how a run ended; nobody waits for what it does with that."""
@@ -204,7 +252,7 @@ class SessionTools:
             self._asked[key] = self._asked.get(key, 0) + 1
             told = await self._proof(record, min(left_s, self._bounds.each_s))
             if told is not None:
-                await self.store.transact(_acknowledging(record.run_id, record.call_id, told))
+                await self.store.transact(self._acknowledging(record, told))
                 found += 1
                 self._retained.pop(key, None)
                 self._unresolved.pop(key, None)
@@ -275,15 +323,29 @@ class SessionTools:
             stopping,
         )
 
-    async def perform(self, call: ToolCall, record: ToolCallRecord, commit: "Commit[Any]") -> ToolDelivery:
+    async def perform(
+        self,
+        call: ToolCall,
+        record: ToolCallRecord,
+        commit: "Commit[Any]",
+        operation_id: str = "",
+        progress: Callable[[str], Awaitable[None]] | None = None,
+    ) -> ToolDelivery:
         """Execute a call whose `executing` is durable, and keep what came of it.
+
+        Args:
+            call: the call.
+            record: as it is kept.
+            commit: as for `channel`.
+            operation_id: of a call that the gate claimed.
+            progress: shows text while it goes on.
 
         Raises:
             AgentUnresolvedEffectError: that is not known, or may not be told.
             StorageError: it could not be kept.
         """
         key = call.run_id, call.call_id
-        execution = self._running[key] = _Execution()
+        execution = self._running[key] = _Execution(operation_id, progress)
         execution.whole = self.spawn(self._perform(call, record, commit, execution))
         try:
             return await asyncio.shield(execution.whole)
@@ -293,12 +355,19 @@ class SessionTools:
                 self._unresolved[key] = record
             raise
 
-    async def take_back(self, beginning: "asyncio.Task[Any]", run_id: str, call_id: str) -> None:
+    async def take_back(
+        self, beginning: "asyncio.Task[Any]", run_id: str, call_id: str, operation_id: str = ""
+    ) -> None:
         """Undo the `executing` of a call that was stopped before it was executed: that is certain here."""
+
+        def back(tx: AgentTx) -> None:
+            outbox.take_back(tx, run_id, call_id)
+            if self.gate is not None and operation_id:
+                self.gate.give_back(tx, operation_id)
 
         async def undo() -> None:
             await asyncio.wait({beginning})
-            await self.store.transact(lambda tx: outbox.take_back(tx, run_id, call_id))
+            await self.store.transact(back)
 
         undoing = self.spawn(undo())
         await asyncio.wait({undoing})
@@ -325,7 +394,7 @@ class SessionTools:
             try:
                 report = await self._report(call, context, execution)
                 duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
-                told = await self._told(call, report)
+                told = await self._told(call, report, gated=bool(execution.operation_id))
                 await self._keep(call, record, report, told, commit)
             except _Unproven:
                 raise unresolved_error(record) from None
@@ -336,11 +405,13 @@ class SessionTools:
             self._running.pop(key, None)
         self._unresolved.pop(key, None)
         owner = self.bound.resolved.owner
-        if owner is not None:
+        if owner is not None and not execution.operation_id:
             await self._hook("after_tool", owner.after_tool(call, report, context))
-        return _delivery(record, told, duration_ms)
+        return _delivery(record, told, duration_ms)._replace(changes=report.changes)
 
     async def _report(self, call: ToolCall, context: ToolContext, execution: _Execution) -> ToolReport:
+        if self.gate is not None and execution.operation_id:
+            return await self._gated_report(self.gate, call, context, execution)
         tool = self.bound.by_name[call.tool]
         manager = self.bound.resolved.manager
         if manager is not None:
@@ -355,6 +426,21 @@ class SessionTools:
         if execution.tool.cancelled():
             raise _Unproven
         return await self._settled(call, _outcome_of(execution.tool))
+
+    async def _gated_report(
+        self, gate: Gate, call: ToolCall, context: ToolContext, execution: _Execution
+    ) -> ToolReport:
+        """What came of a call of a mount. Cut off in the middle it is said to be so, and blocks nothing."""
+        context = replace(context, progress=execution.progress)
+        execution.tool = self.spawn(gate.execute(execution.operation_id, call, context))
+        await asyncio.wait({execution.tool})
+        if execution.tool.cancelled():
+            return gate.cut(execution.operation_id)
+        if (error := execution.tool.exception()) is not None:
+            _log.warning("the gate failed at %s: %s", call.tool, type(error).__name__)
+            return gate.cut(execution.operation_id)
+        report: ToolReport = execution.tool.result()
+        return report
 
     async def _settled(self, call: ToolCall, work: Awaitable[Any]) -> ToolReport:
         """What came of a call, in every way in which it can end."""
@@ -380,9 +466,9 @@ class SessionTools:
             return ToolReport(payload=payload)
         return report.model_copy(update={"payload": payload})
 
-    async def _told(self, call: ToolCall, report: ToolReport) -> outbox.Told:
+    async def _told(self, call: ToolCall, report: ToolReport, *, gated: bool = False) -> outbox.Told:
         """What may be told of a report; where that cannot be found out, the report is retained."""
-        project = self.bound.resolved.project
+        project = None if gated else self.bound.resolved.project
         projected = report
         if project is not None:
             try:
@@ -401,7 +487,7 @@ class SessionTools:
         self, call: ToolCall, record: ToolCallRecord, report: ToolReport, told: outbox.Told, commit: "Commit[Any]"
     ) -> None:
         try:
-            await commit(_acknowledging(record.run_id, record.call_id, told))
+            await commit(self._acknowledging(record, told))
         except StorageError:
             self._retain(
                 call,
@@ -410,6 +496,22 @@ class SessionTools:
                 raw=report,
             )
             raise
+
+    def _acknowledging(self, record: ToolCallRecord, told: outbox.Told) -> Callable[[AgentTx], ToolCallRecord | None]:
+        """Keep what came of a call, and with it what the gate knows of it."""
+        gate = self.gate if self.is_gated(record.tool) else None
+        if gate is None:
+            return lambda tx: outbox.acknowledge(tx, record.run_id, record.call_id, told)
+        arguments = _known_arguments(record)
+        call = ToolCall(record.session_id, record.run_id, record.call_id, record.tool, arguments)
+        operation_id = gate.operation_of(call)
+        report = ToolReport(success=told.outcome == "succeeded", payload=told.payload, evidence=told.evidence)
+
+        def both(tx: AgentTx) -> ToolCallRecord | None:
+            gate.settle(tx, operation_id, report)
+            return outbox.acknowledge(tx, record.run_id, record.call_id, told)
+
+        return both
 
     def _retain(self, call: ToolCall, report: ToolReport, *, projected: bool, raw: ToolReport | None = None) -> None:
         self._retained[call.run_id, call.call_id] = _Retained(report, projected)
@@ -433,6 +535,7 @@ class SessionTools:
         """What came of an interrupted call, when that can be shown."""
         call = ToolCall(self.session_id, record.run_id, record.call_id, record.tool, _known_arguments(record))
         retained = self._retained.get((record.run_id, record.call_id))
+        gated = self.is_gated(record.tool)
         reconcile = self.bound.resolved.reconcile
         try:
             async with asyncio.timeout(timeout_s):
@@ -442,6 +545,9 @@ class SessionTools:
                         outcome: ToolOutcome = "succeeded" if report.success else "failed"
                         return outbox.Told(outcome, report.payload, report.evidence)
                     return await self._told(call, retained.report)
+                if self.gate is not None and gated:
+                    known = await self.gate.reconcile(call)
+                    return await self._told(call, known.report, gated=True) if known is not None else None
                 if reconcile is None or record.tool not in self.bound.by_name:
                     return None
                 receipt = await reconcile(call, self.context(asyncio.Event()))
@@ -485,9 +591,13 @@ class RunChannel:
         earlier: Sequence[ToolCallRecord],
         *,
         parks: bool = False,
+        hold_wait_s: float = HOLD_WAIT_S,
     ) -> None:
         self._parks = parks
+        self._hold_wait_s = hold_wait_s
         self._tools = tools
+        # The same for the whole run: what changes meanwhile is refused by the gate.
+        self._offers = tools.offers
         self._run_id = run_id
         self._commit = commit
         self._earlier = tuple(
@@ -502,48 +612,70 @@ class RunChannel:
 
     @property
     def offers(self) -> tuple[ToolOffer, ...]:
-        return self._tools.bound.offers
+        return self._offers
 
     @property
     def earlier(self) -> tuple[EarlierCall, ...]:
         return self._earlier
+
+    def records(self, requests: Sequence[ToolRequest]) -> tuple[ToolCallRecord, ...]:
+        """The calls as they are kept, for who writes them together with the reply that asked for them."""
+        return tuple(self._record(self._masked(each)) for each in requests)
 
     async def execute(
         self,
         requests: tuple[ToolRequest, ...],
         started: Callable[[ToolRequest, Any], Awaitable[None]],
         completed: Callable[[ToolDelivery], Awaitable[None]],
+        progressed: Callable[[ToolRequest, str], Awaitable[None]] | None = None,
     ) -> tuple[ToolDelivery, ...]:
         run_id = self._run_id
-        # Ids and names are the model's words as well: they are kept with the call, and what comes of it goes by them.
-        mask = self._tools.redactor.text
-        requests = tuple(each._replace(call_id=mask(each.call_id), name=mask(each.name)) for each in requests)
+        requests = tuple(map(self._masked, requests))
         known = {record.call_id: record for record in await self._tools.store.read(lambda tx: tx.tool_calls(run_id))}
         # Off the loop: what a schema makes of arguments may take a second.
         asked = await in_own_thread(
             lambda: [_Asked(request, *self._read(request)) for request in requests], "check arguments"
         )
-        fresh = [self._record(each) for each in asked if each.request.call_id not in known]
+        fresh = [self._record(each.request) for each in asked if each.request.call_id not in known]
+        if fresh and any(self._tools.is_gated(each.request.name) for each in asked):
+            # Before a person is asked: what is held has to be found again after a restart.
+            await self._commit(_asking(fresh))
+            fresh = []
         self._repeated.clear()
+        said = _Said(started, completed, progressed)
         deliveries: list[ToolDelivery] = []
+        held: list[str] = []
         for each in asked:
-            record = known.get(each.request.call_id) or self._record(each)
-            if record.phase == "requested":
-                await started(each.request, self._tools.redactor.value(each.arguments))
-                delivery = await self._execute(each, record, fresh)
-                fresh = []
-                await completed(delivery)
-            elif record.phase == "acknowledged":
-                # From before a restart: it is not executed again.
-                delivery = _delivery(record)
-                await completed(delivery)
-            else:
-                delivery = self._repeat(each.request, record)
-            deliveries.append(delivery)
+            record = known.get(each.request.call_id) or self._record(each.request)
+            delivery = await self._one(each, record, fresh, said, held)
+            if delivery is not None:
+                deliveries.append(delivery)
         if fresh:
             # Repeats only: nothing was written yet, and nothing needs to be.
-            await self._commit(lambda tx: outbox.ask(tx, fresh))
+            await self._commit(_asking(fresh))
+        if held:
+            raise CallHeldError(tuple(held))
         return tuple(deliveries)
+
+    async def _one(
+        self, each: "_Asked", record: ToolCallRecord, fresh: list[ToolCallRecord], said: "_Said", held: list[str]
+    ) -> ToolDelivery | None:
+        """One call, in its turn; None when it waits for a person, or for one before it that does."""
+        if record.phase != "requested":
+            return await self._of_before(each.request, record, said)
+        if self._tools.is_gated(each.request.name):
+            delivery = await self._gated(each, record, said, held)
+            if delivery is not None:
+                await said.completed(delivery)
+            return delivery
+        if held:
+            # In the order in which they were asked for: what comes after waits too.
+            return None
+        await said.started(each.request, self._tools.redactor.value(each.arguments))
+        delivery = await self._execute(each, record, fresh)
+        fresh.clear()
+        await said.completed(delivery)
+        return delivery
 
     async def delivering(self, call_ids: tuple[str, ...]) -> None:
         kept = map(self._tools.redactor.text, call_ids)
@@ -556,6 +688,116 @@ class RunChannel:
         self.answered = True
 
     # ----------------------------------------------------------------------------------------- inside
+
+    def _masked(self, request: ToolRequest) -> ToolRequest:
+        # Ids and names are the model's words as well: they are kept with the call, and what comes of it goes by them.
+        mask = self._tools.redactor.text
+        return request._replace(call_id=mask(request.call_id), name=mask(request.name))
+
+    async def _of_before(self, request: ToolRequest, record: ToolCallRecord, said: "_Said") -> ToolDelivery:
+        """What is told of a call that is past the point where it could be executed."""
+        if record.phase != "acknowledged":
+            return self._repeat(request, record)
+        # From before a restart, or from before the run waited for a person: it is not executed again.
+        delivery = _delivery(record)
+        await said.completed(delivery)
+        return delivery
+
+    # ------------------------------------------------------------------------------- through the gate
+
+    async def _gated(
+        self, each: "_Asked", record: ToolCallRecord, said: "_Said", held: list[str]
+    ) -> ToolDelivery | None:
+        """One call of a mount, up to what is told of it; None when it waits for a person, or for one that does."""
+        tools, gate, request = self._tools, self._tools.gate, each.request
+        if gate is None or each.refusal is not None:
+            return await self._refused(
+                request, record, Judged("refuse", each.refusal or "There is no such tool."), said
+            )
+        call = ToolCall(tools.session_id, self._run_id, request.call_id, request.name, each.arguments)
+        context, shown = tools.context(asyncio.Event()), False
+        for _ in range(_JUDGED_AT_MOST):
+            judged = await gate.judge(call, context, parks=self._parks)
+            if held and judged.kind != "hold":
+                # In the order in which they were asked for: it is judged anew when those before are decided.
+                return None
+            if not shown:
+                about = _waiting(judged) if judged.kind == "hold" else _about(judged)
+                await said.started(request._replace(about=about), tools.redactor.value(each.arguments))
+                shown = True
+            if judged.kind == "refuse":
+                return await self._refuse(record, judged)
+            if judged.kind == "hold":
+                if self._parks:
+                    held.append(judged.operation_id)
+                    return None
+                if (paused := await self._wait(gate, record, judged)) is not None:
+                    return paused
+                continue
+            try:
+                return await self._claimed(gate, call, record, judged, said)
+            except _NotClaimedError:
+                continue
+        words = "What this tool is was changed while it was called. Nothing was executed."
+        return await self._refuse(record, Judged("refuse", words, "mount_changed"))
+
+    async def _wait(self, gate: Gate, record: ToolCallRecord, judged: Judged) -> ToolDelivery | None:
+        """Keep a harness waiting for a person as long as it bears; None when there is a decision."""
+        if await gate.decided(judged.operation_id, self._hold_wait_s):
+            return None
+        # A plain answer: a harness that is given a failure tries again.
+        told = outbox.Told("succeeded", judged.words)
+
+        def pause(tx: AgentTx) -> bool:
+            if not gate.pause(tx, judged.operation_id):
+                return False
+            outbox.acknowledge(tx, record.run_id, record.call_id, told)
+            return True
+
+        if not await self._commit(pause):
+            return None
+        return _delivery(record, told)._replace(about=_waiting(judged))
+
+    async def _refused(
+        self, request: ToolRequest, record: ToolCallRecord, judged: Judged, said: "_Said"
+    ) -> ToolDelivery:
+        await said.started(request, {})
+        return await self._refuse(record, judged)
+
+    async def _refuse(self, record: ToolCallRecord, judged: Judged) -> ToolDelivery:
+        told = outbox.Told("refused", self._tools.redactor.text(clean_text(judged.words)))
+        await self._commit(lambda tx: outbox.acknowledge(tx, record.run_id, record.call_id, told))
+        return _delivery(record, told)._replace(about=_about(judged))
+
+    async def _claimed(
+        self, gate: Gate, call: ToolCall, record: ToolCallRecord, judged: Judged, said: "_Said"
+    ) -> ToolDelivery:
+        """Begin and execute a call that may be: the outbox and the gate write that in one transaction."""
+        tools, operation_id = self._tools, judged.operation_id
+
+        def begin(tx: AgentTx) -> bool:
+            if not outbox.begin(tx, call.run_id, call.call_id):
+                return False
+            if not gate.claim(tx, operation_id):
+                # Undoes what was begun above.
+                raise _NotClaimedError
+            return True
+
+        beginning = tools.spawn(_awaited(self._commit(begin)))
+        try:
+            begun = await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            await tools.take_back(beginning, call.run_id, call.call_id, operation_id)
+            raise
+        if not begun:
+            raise unresolved_error(record)
+        progress = None
+        if said.progressed is not None:
+            progress = _progress(said.progressed, ToolRequest(record.call_id, record.tool, record.arguments))
+        delivery = await tools.perform(call, record, self._commit, operation_id, progress)
+        return delivery._replace(about=_about(judged))
+
+    # ------------------------------------------------------------------------------- selected tools
 
     async def _execute(self, each: "_Asked", record: ToolCallRecord, fresh: list[ToolCallRecord]) -> ToolDelivery:
         """One call, from `requested` to a durable result. `fresh`: calls whose request is not durable yet."""
@@ -602,7 +844,8 @@ class RunChannel:
 
     def _read(self, request: ToolRequest) -> tuple[Mapping[str, Any], str | None]:
         """The arguments of a request, and why it is not executed, if it is not."""
-        if request.name not in self._tools.bound.by_name:
+        gated = self._tools.is_gated(request.name)
+        if not gated and request.name not in self._tools.bound.by_name:
             offered = ", ".join(offer.name for offer in self.offers)
             return freeze({}), f"There is no tool of this name; nothing was executed. There are: {offered}."
         try:
@@ -612,11 +855,13 @@ class RunChannel:
             return freeze({}), "The arguments are no JSON; nothing was executed."
         if not isinstance(parsed, dict):
             return freeze({}), "The arguments must be a JSON object; nothing was executed."
+        if gated:
+            # Its schema is looked at by the gate.
+            return arguments, None
         complaint = self._tools.bound.complaint(request.name, parsed)
         return arguments, None if complaint is None else f"Nothing was executed: {complaint}."
 
-    def _record(self, each: "_Asked") -> ToolCallRecord:
-        request = each.request
+    def _record(self, request: ToolRequest) -> ToolCallRecord:
         return ToolCallRecord(
             session_id=self._tools.session_id,
             run_id=self._run_id,
@@ -627,6 +872,14 @@ class RunChannel:
             created_ms=time.time_ns() // 1_000_000,
             native=freeze(self._tools.redactor.value(dict(request.native))),
         )
+
+
+class _Said(NamedTuple):
+    """Whom the channel tells of its calls."""
+
+    started: Callable[[ToolRequest, Any], Awaitable[None]]
+    completed: Callable[[ToolDelivery], Awaitable[None]]
+    progressed: Callable[[ToolRequest, str], Awaitable[None]] | None
 
 
 class _Asked(NamedTuple):
@@ -668,8 +921,27 @@ def _delivery(record: ToolCallRecord, told: outbox.Told | None = None, duration_
     )
 
 
-def _acknowledging(run_id: str, call_id: str, told: outbox.Told) -> Callable[[AgentTx], ToolCallRecord | None]:
-    return lambda tx: outbox.acknowledge(tx, run_id, call_id, told)
+def _asking(records: Sequence[ToolCallRecord]) -> Callable[[AgentTx], None]:
+    return lambda tx: outbox.ask(tx, records)
+
+
+def _waiting(judged: Judged) -> Mapping[str, Any]:
+    """What the card of a call shows that waits for a person."""
+    return {"operation": judged.operation_id, "decided": "waiting", "effect": judged.effect}
+
+
+def _about(judged: Judged) -> Mapping[str, Any]:
+    """What the card of a call shows of a decision; nothing where nobody was asked."""
+    return {"operation": judged.operation_id, "decided": judged.decided} if judged.decided else {}
+
+
+def _progress(
+    tell: Callable[[ToolRequest, str], Awaitable[None]], request: ToolRequest
+) -> Callable[[str], Awaitable[None]]:
+    async def progress(text: str) -> None:
+        await tell(request, text)
+
+    return progress
 
 
 def _proves(receipt: Any, record: ToolCallRecord) -> bool:

@@ -6,7 +6,7 @@ an object at the root of their schema; what a session was opened with is what it
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 
 from runtime_host.canonical import NotJsonError, digest, freeze
@@ -18,7 +18,7 @@ from runtime_host.errors import (
     AgentStructuredOutputError,
 )
 from runtime_host.structured import checker
-from runtime_host.tools.base import HostTool, ResolutionContext, ResolvedTools, ToolOffer, ToolResolver
+from runtime_host.tools.base import Gate, HostTool, ResolutionContext, ResolvedTools, ToolOffer, ToolResolver
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 """What every provider takes as the name of a function."""
@@ -47,6 +47,21 @@ class BoundTools(NamedTuple):
     def binding(self) -> dict[str, Any]:
         """What a session's record keeps of its tools."""
         return {"fingerprint": self.fingerprint, "schemas": dict(sorted(self.schema_digests.items()))}
+
+
+def _nothing(name: str, arguments: Any) -> str | None:
+    return None
+
+
+NO_TOOLS: Final = BoundTools(ResolvedTools((), ""), {}, (), {}, _nothing)
+"""Of a session whose definition selects none."""
+
+
+def gate_offers(gate: Gate, taken: Container[str]) -> tuple[ToolOffer, ...]:
+    """What is offered of mounts. A selected tool of the same name goes before."""
+    return tuple(
+        ToolOffer(tool.name, tool.description, freeze(tool.parameters)) for tool in gate.tools if tool.name not in taken
+    )
 
 
 async def resolve(
