@@ -130,6 +130,19 @@ def test_a_host_has_no_qt_and_no_provider_until_one_is_used() -> None:
     assert not [name for name in loaded if name.startswith(late)], "loaded when the harness is first used"
 
 
+def test_mounts_of_mcp_servers_load_no_sdk_until_a_server_is_spoken_with() -> None:
+    loaded = modules_after(
+        """
+from runtime_host.loop.plugins.base import Mount
+from runtime_host.loop.plugins.mcp import McpPlugin
+plugin = McpPlugin(None, None, lambda mount: "/")
+mount = Mount("a", "far", "i", "c", {"transport": "stdio", "command": ["/bin/server"]})
+assert plugin.consent(mount) and plugin.effect(mount, "add", {}) and plugin.prompt(mount) and plugin.tools_basis(mount)
+"""
+    )
+    assert not tops(loaded) & (SDKS | {"mcp_types", "starlette", "anyio", "httpx2"})
+
+
 def test_the_launcher_is_light() -> None:
     loaded = modules_after("import desktop.isolation")
     assert {name for name in tops(loaded) if name not in sys.stdlib_module_names} == {"desktop"}
