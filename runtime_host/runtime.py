@@ -49,7 +49,14 @@ from runtime_host.errors import (
 )
 from runtime_host.frozen import configuration_error
 from runtime_host.intake import Redactor
+from runtime_host.loop.credentials import MountCredentials, Outside
+from runtime_host.loop.gateway import HOLD_MS, IDLE_S, Gateway, Held, ResultShelf, Rights
+from runtime_host.loop.held import Decided
+from runtime_host.loop.kept import Ground
 from runtime_host.loop.own_thread import in_own_thread
+from runtime_host.loop.plugins.base import Plugin
+from runtime_host.loop.sealing import Seals
+from runtime_host.loop.seeds import Seed
 from runtime_host.policy import POLICY_FIELDS, Limits
 from runtime_host.recovery import (
     NO_PAST,
@@ -83,7 +90,7 @@ from runtime_host.tools.base import (
     Reconciliation,
     ToolResolver,
 )
-from runtime_host.tools.calls import SessionTools, unresolved_error
+from runtime_host.tools.calls import HOLD_WAIT_S, SessionTools, unresolved_error
 from runtime_host.tools.resolver import BoundTools, check_unchanged, resolve
 from runtime_host.workspace import Identity, Workspace, WorkspaceLeases, resolve_workspace
 
@@ -138,6 +145,16 @@ class LocalBackend:
         lease_folder: where it is noted which folders are worked in, for all programs of this person to see; None is
             their runtime folder. Nothing is ever written into the folders themselves.
         reconcile_bounds: how far one look at the sources of interrupted tools goes before it stops and says so.
+        plugins: what agents may mount, in the order in which their tools are offered; each once.
+        plugins_off: ids of plugins that are switched off for agents that chose nothing.
+        seeds: mounts that every agent is begun with.
+        seals: where the keys are that credentials of mounts are sealed under; None: none can be kept.
+        outside: fetches credentials that are kept outside of an agent's file; None: none are.
+        artifacts: gives the place of an agent where results that are too long are put aside.
+        tenant: whose agents they are; credentials are bound to it.
+        hold_ms: after which a call that waits for a person counts as denied; None is never.
+        gateway_idle_s: how long after its last use a plugin lets go of what it holds.
+        on_held, on_decided: told of calls that begin to wait for a person, and of what became of that.
 
     Raises:
         AgentDriverConfigurationError: two drivers of one id, or a bound that is too small.
@@ -158,6 +175,17 @@ class LocalBackend:
         durability: Durability = UNKNOWN,
         lease_folder: str | os.PathLike[str] | None = None,
         reconcile_bounds: ReconcileBounds = USUAL_BOUNDS,
+        plugins: Iterable[Plugin] = (),
+        plugins_off: Iterable[str] = (),
+        seeds: Iterable[Seed] = (),
+        seals: Seals | None = None,
+        outside: Outside | None = None,
+        artifacts: Callable[[str, Callable[[], Awaitable[AgentStore]]], ResultShelf] | None = None,
+        tenant: str = "",
+        hold_ms: int | None = HOLD_MS,
+        gateway_idle_s: float = IDLE_S,
+        on_held: Callable[[Held], None] | None = None,
+        on_decided: Callable[[Decided], None] | None = None,
     ) -> None:
         self._drivers: dict[str, AgentDriver] = {}
         for driver in drivers:
@@ -182,6 +210,23 @@ class LocalBackend:
         self.program_files: tuple[str, ...] = tuple(os.fspath(file) for file in program_files)
         self.durability: Durability = durability
         self.reconcile_bounds = reconcile_bounds
+        self.plugins = _by_id(plugins)
+        self._make_gateway = functools.partial(
+            self._gateway,
+            plugins_off=frozenset(plugins_off),
+            seeds=tuple(seeds),
+            seals=seals,
+            outside=outside,
+            artifacts=artifacts,
+            tenant=tenant,
+            settings={
+                "hold_ms": hold_ms,
+                "idle_s": gateway_idle_s,
+                "on_held": on_held,
+                "on_decided": on_decided,
+            },
+        )
+        self._gateways: dict[str, Gateway] = {}
         self._shared_leases = SharedLeases(lease_folder)
         self.leases = WorkspaceLeases(self._share)
         self.live_runs: set[str] = set()
@@ -213,6 +258,50 @@ class LocalBackend:
     def resumes(self, record: SessionRecord) -> bool:
         """Whether a run that a stopped process left in this session is gone on with."""
         return self.driven(str(record.options["execution"]["driver"])).resumes
+
+    def gateway(self, agent_id: str) -> Gateway:
+        """The one gateway of an agent. Opens nothing by itself.
+
+        Raises:
+            AgentClosedError: this backend was destroyed.
+        """
+        self.check_open()
+        if agent_id not in self._gateways:
+            self._gateways[agent_id] = self._make_gateway(agent_id)
+        return self._gateways[agent_id]
+
+    def _gateway(
+        self,
+        agent_id: str,
+        *,
+        plugins_off: frozenset[str],
+        seeds: tuple[Seed, ...],
+        seals: Seals | None,
+        outside: Outside | None,
+        artifacts: Callable[[str, Callable[[], Awaitable[AgentStore]]], ResultShelf] | None,
+        tenant: str,
+        settings: dict[str, Any],
+    ) -> Gateway:
+        open_store = functools.partial(self.storage, agent_id)
+        redactor = self.redactor if isinstance(self.redactor, SecretRedactor) else None
+        credentials = MountCredentials(
+            open_store, tenant=tenant, agent_id=agent_id, seals=seals, outside=outside, redactor=redactor
+        )
+        ground = Ground(agent_id, open_store, self.plugins, credentials, off=plugins_off, masked=self.redactor.value)
+        shelf = artifacts(agent_id, open_store) if artifacts is not None else None
+        return Gateway(ground, seeds=seeds, shelf=shelf, rights=self._rights, **settings)
+
+    def folder_of_tools(self, options: SessionOptions, root: str | None) -> str | None:
+        """The folder in which tools of mounts may work; None where the harness has tools of its own for it."""
+        driver = self._drivers.get(options.execution.driver)
+        return None if getattr(driver, "own_folder_tools", False) else root
+
+    def _rights(self, options: SessionOptions) -> Rights:
+        return Rights.of(options, self.folder_of_tools(options, options.environment.path))
+
+    def hold_wait_s(self, driver_id: str) -> float:
+        """How long a harness that does not park is kept waiting for a person."""
+        return float(getattr(self._drivers.get(driver_id), "hold_wait_s", HOLD_WAIT_S))
 
     def driver_ids(self) -> tuple[str, ...]:
         return tuple(self._drivers)
@@ -257,6 +346,14 @@ class LocalBackend:
         if self._closed:
             return
         self._closed = True
+        for gateway in self._gateways.values():
+            await gateway.aclose()
+        for plugin in self.plugins.values():
+            try:
+                async with asyncio.timeout(self.windows.cleanup_s):
+                    await plugin.aclose()
+            except Exception as error:
+                _log.warning("closing plugin %s failed: %s", plugin.id, type(error).__name__)
         for driver in self._drivers.values():
             try:
                 async with asyncio.timeout(self.windows.cleanup_s):
@@ -469,8 +566,22 @@ class AgentRuntime:
                 record = await self._checked_record(store, reference, context)
             await self._forget(record)
             await store.transact(lambda tx: _delete(tx, record.session_id))
+            if self.backend.plugins:
+                await self.backend.gateway(reference.agent_id).sweep()
             if session is not None:
                 session.mark_deleted()
+
+    async def gateway(self, agent_id: str) -> Gateway:
+        """The gateway of an agent, its file opened: mounts, calls that wait for a person, and their decisions.
+
+        Raises:
+            AgentClosedError: this runtime was destroyed.
+            StorageError: the agent's file cannot be opened.
+        """
+        self._check_open()
+        gateway = self.backend.gateway(agent_id)
+        await gateway.open()
+        return gateway
 
     async def take_up(self, agent_id: str, session_id: str, run_id: str, *, context: TrustedContext) -> Run:
         """Go on with a run that waited for a person, after one of its calls was decided. Its session is opened for it.
@@ -554,14 +665,14 @@ class AgentRuntime:
         workspace = await self.backend.workspace(options)
         store = await self.backend.storage(definition.id)
         session_id = f"session_{uuid.uuid4().hex}"
-        tools = await self._session_tools(store, session_id, definition, options)
+        tools = await self._session_tools(store, session_id, definition, options, inspection)
         record = SessionRecord(
             session_id=session_id,
             scope_digest=_scope_digest(options.context),
             created_ms=_now_ms(),
             definition=definition.model_dump(mode="json"),
             options=options.model_dump(mode="json"),
-            tools=tools.bound.binding() if tools is not None else None,
+            tools=tools.binding() if tools is not None else None,
         )
         # The record first: what a driver makes for a session must never be without an owner.
         await store.transact(lambda tx: _put_new(tx, record, inspection.configuration_revision))
@@ -588,8 +699,8 @@ class AgentRuntime:
                 "The workspace of this session leads to another folder now, so it is not continued.",
                 details={"changed": "workspace"},
             )
-        tools = await self._session_tools(store, record.session_id, definition, options)
-        check_unchanged(record.tools, tools.bound if tools is not None else None)
+        tools = await self._session_tools(store, record.session_id, definition, options, inspection)
+        check_unchanged(record.tools, tools.selected if tools is not None else None)
         session_id, live = record.session_id, self.backend.live_runs
         await self._check_configuration(store, session_id, inspection)
         if self.backend.is_quarantined(session_id):
@@ -749,27 +860,39 @@ class AgentRuntime:
             )
 
     async def _session_tools(
-        self, store: AgentStore, session_id: str, definition: AgentDefinition, options: SessionOptions
+        self,
+        store: AgentStore,
+        session_id: str,
+        definition: AgentDefinition,
+        options: SessionOptions,
+        inspection: AgentInspection,
     ) -> SessionTools | None:
         bound = await resolve(self.backend.resolve_tools, definition, options.context, inspecting=False)
-        if bound is None:
+        carried = inspection.capabilities.get(HOST_TOOLS)
+        gate = None
+        if self.backend.plugins and carried is not None and carried.support != "unsupported":
+            folder = self.backend.folder_of_tools(options, inspection.environment.root)
+            gate = self.backend.gateway(definition.id).session_gate(session_id, options, folder)
+        if bound is None and gate is None:
             return None
         return SessionTools(
             session_id=session_id,
             context=options.context,
             bound=bound,
+            gate=gate,
             store=store,
             redactor=self.backend.redactor,
             on_retained=self.backend.on_retained_observation,
             window_s=self.backend.windows.cleanup_s,
             bounds=self.backend.reconcile_bounds,
+            hold_wait_s=self.backend.hold_wait_s(options.execution.driver),
         )
 
     async def _open_native(
         self, definition: AgentDefinition, options: SessionOptions, record: SessionRecord, tools: SessionTools | None
     ) -> DriverSession:
         driver = self.backend.driver(options.execution.driver)
-        offers = tools.bound.offers if tools is not None else ()
+        offers = tools.offers if tools is not None else ()
         try:
             return await driver.open(
                 SessionOpening(record.session_id, definition, options, record.driver_state, offers)
@@ -803,6 +926,22 @@ class AgentRuntime:
             await store.transact(lambda tx: tx.delete_session(record.session_id))
         except AgentRuntimeError as error:
             _log.warning("the record of a session that did not open stays: %s", error.error_code)
+
+
+def _by_id(plugins: Iterable[Plugin]) -> dict[str, Plugin]:
+    """Plugins by their ids.
+
+    Raises:
+        AgentDriverConfigurationError: two of one id.
+    """
+    found: dict[str, Plugin] = {}
+    for plugin in plugins:
+        if plugin.id in found:
+            raise AgentDriverConfigurationError(
+                f"Two plugins are called {plugin.id}; each may be registered once.", details={"plugin": plugin.id}
+            )
+        found[plugin.id] = plugin
+    return found
 
 
 def _put_new(tx: AgentTx, record: SessionRecord, configuration_revision: str | None) -> None:

@@ -345,6 +345,11 @@ class Gateway:
             except Exception as error:
                 _log.warning("plugin %s was not let go: %s", plugin_id, type(error).__name__)
 
+    async def sweep(self) -> None:
+        """Remove the bytes of results that nothing refers to any more."""
+        if self.shelf is not None:
+            await self.shelf.sweep()
+
     async def aclose(self) -> None:
         """Let go of everything. Idempotent."""
         if self._rest is not None:

@@ -110,6 +110,7 @@ class SessionTools:
         window_s: how long a run that is stopped is waited for. For half of it a tool may go on to its
             end; then it is cut.
         bounds: how far one look at the sources of interrupted calls goes.
+        hold_wait_s: how long a harness that does not park is kept waiting for a person.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class SessionTools:
         on_retained: OnRetainedObservation | None = None,
         window_s: float = 2.0,
         bounds: ReconcileBounds = USUAL_BOUNDS,
+        hold_wait_s: float = HOLD_WAIT_S,
     ) -> None:
         self.session_id = session_id
         self.selected = bound
@@ -136,6 +138,7 @@ class SessionTools:
         self._grace_s = window_s / 2
         self._end_s = window_s / 4
         self._bounds = bounds
+        self._hold_wait_s = hold_wait_s
         self._asked: dict[_Key, int] = {}
         self.reconciliation: Reconciliation | None = None
         self._retained: dict[_Key, _Retained] = {}
@@ -203,7 +206,6 @@ class SessionTools:
         earlier: Sequence[ToolCallRecord] = (),
         *,
         parks: bool = False,
-        hold_wait_s: float = HOLD_WAIT_S,
     ) -> "RunChannel":
         """The channel of a run.
 
@@ -212,9 +214,12 @@ class SessionTools:
             commit: does a change in a transaction and returns when it is durable.
             earlier: calls of the run from before.
             parks: whether the run waits by itself for calls that a person has to decide.
-            hold_wait_s: how long a harness that does not is kept waiting.
         """
-        return RunChannel(self, run_id, commit, earlier, parks=parks, hold_wait_s=hold_wait_s)
+        return RunChannel(self, run_id, commit, earlier, parks=parks, hold_wait_s=self._hold_wait_s)
+
+    def binding(self) -> dict[str, Any] | None:
+        """What a session's record keeps of the selected tools; tools of mounts are reconciled, not pinned."""
+        return self.selected.binding() if self.selected is not None else None
 
     def completed(self, completion: RunCompletion) -> None:
         """Tell the owner how a run ended; nobody waits for what it does with that."""
