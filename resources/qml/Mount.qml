@@ -119,7 +119,7 @@ Rectangle {
         Item {
             id: foot
             width: parent.width
-            height: can.height + (used.beside ? 0 : used.height)
+            height: can.height + (used.beside ? 0 : used.height + theme.s4)
 
             Btn {
                 id: can
@@ -138,7 +138,7 @@ Rectangle {
                 id: used
                 readonly property bool beside: can.width + width + theme.s12 <= column.width
                 x: beside ? parent.width - width : 0
-                y: beside ? (can.height - height) / 2 : can.height
+                y: beside ? (can.height - height) / 2 : can.height + theme.s4
                 text: mount.row.used
                 font.pixelSize: theme.fontSmall
                 wrapMode: Text.NoWrap

@@ -9,14 +9,17 @@ Item {
     readonly property ListView view: ListView.view
     readonly property bool current: ListView.isCurrentItem
     readonly property bool editing: view !== null && view.editing === row.id
+    readonly property real beside: view && view.contentHeight > view.height ? theme.bar + theme.s4 : 0
     readonly property bool busy: current || pointer.hovered
 
-    width: view ? view.width : 0
+    width: view ? view.width - beside : 0
     // Keys come to the message itself, and from there to what can be done with it.
     function take(reason) {
+        view.choose(index, row.id);
         forceActiveFocus(reason);
     }
     function takeTool(deed) {
+        view.choose(index, row.id); // the list gives the focus to the row that becomes its current one
         for (let place = 0; place < all.count; ++place) {
             const tool = all.itemAt(place);
             if (tool.modelData === deed && tool.enabled) {
@@ -27,8 +30,8 @@ Item {
         take(Qt.TabFocusReason);
     }
 
-    activeFocusOnTab: current && !editing
-    onActiveFocusChanged: if (activeFocus) view.currentIndex = index
+    activeFocusOnTab: current || activeFocus
+    onActiveFocusChanged: if (activeFocus) view.choose(index, row.id)
     height: words.y + Math.max(words.height, tools.height) + theme.s4
     Accessible.role: Accessible.ListItem
     Accessible.name: row.said
@@ -133,11 +136,11 @@ Item {
                 says: deed.label
                 key: deed.key
                 enabled: can
-                focusPolicy: line.current ? Qt.TabFocus : Qt.NoFocus
+                focusPolicy: line.current || activeFocus ? Qt.TabFocus : Qt.NoFocus
                 Accessible.name: deed.label + ": " + line.row.said
                 Accessible.description: modelData === "queue-edit" ? line.row.why : deed.explains
                 Accessible.ignored: !line.current
-                onActiveFocusChanged: if (activeFocus) line.view.currentIndex = line.index
+                onActiveFocusChanged: if (activeFocus) line.view.choose(line.index, line.row.id)
                 onClicked: line.view.carry(modelData, line.row, activeFocus)
             }
         }

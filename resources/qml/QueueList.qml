@@ -44,14 +44,10 @@ Rectangle {
     Quiet {
         anchors.right: parent.right
         anchors.rightMargin: theme.s16
-        anchors.left: word.right
-        anchors.leftMargin: theme.s12
         y: theme.s8
-        visible: list.activeFocus && list.editing.length === 0
+        visible: list.activeFocus && list.editing.length === 0 && width + word.width <= parent.width - theme.s48 - theme.s24
         text: "Enter edits · Alt+↑↓ moves · Ctrl+Enter sends · Delete removes"
         font.pixelSize: theme.fontSmall
-        horizontalAlignment: Text.AlignRight
-        elide: Text.ElideRight
         wrapMode: Text.NoWrap
     }
     ListView {
@@ -94,23 +90,33 @@ Rectangle {
             if (editing.length > 0 && root.order.indexOf(editing) < 0) {
                 editing = "";
                 queue.keep(edited);
+                root.ended();
+                return;
             }
             if (root.order.length === 0) {
                 if (had)
                     root.ended();
                 return;
             }
-            const place = followed.length > 0 ? root.order.indexOf(followed) : -1;
-            if (editing.length > 0 || !had && place < 0)
+            if (editing.length > 0)
                 return;
-            const to = itemAt(place >= 0 ? place : Math.max(0, Math.min(currentIndex, count - 1)));
-            if (!had)
-                currentIndex = Math.max(0, place);
-            else if (to && deed.length > 0 && place >= 0)
+            const found = root.order.indexOf(followed);
+            const place = found >= 0 ? found : Math.max(0, Math.min(currentIndex, count - 1));
+            if (!had) {
+                choose(place, root.order[place]);
+                return;
+            }
+            const to = itemAt(place);
+            if (to && deed.length > 0 && found >= 0)
                 to.takeTool(deed);
             else if (to)
                 to.take(Qt.TabFocusReason);
-            followed = deed = "";
+            deed = "";
+        }
+        // Whatever happens to the order, it is this message that is looked at.
+        function choose(place, id) {
+            followed = id;
+            currentIndex = place;
         }
         function inside() {
             let item = Window.activeFocusItem;

@@ -4,7 +4,7 @@ Owns the words that scenes and tests show. Must not know how they are shown.
 """
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 from ui.wire import dto
 
@@ -14,16 +14,14 @@ HOSTILE = "safe\u202etxt.exe\u2066\x1b[31m\x07\nOn, without asking"
 
 
 def tool(
-    name: str, effect: str = "read", verdict: str = "allow", summary: str = "", rules: int = 0, warning: str = ""
+    name: str,
+    effect: Literal["read", "write"] = "read",
+    verdict: Literal["allow", "approval", "deny"] = "allow",
+    summary: str = "",
+    rules: int = 0,
+    warning: str = "",
 ) -> dto.MountTool:
-    return dto.MountTool(
-        name=name,
-        summary=summary,
-        effect=effect,
-        verdict=verdict,
-        rules=rules,
-        warning=warning,  # type: ignore[arg-type]
-    )
+    return dto.MountTool(name=name, summary=summary, effect=effect, verdict=verdict, rules=rules, warning=warning)
 
 
 FILES = (
@@ -159,7 +157,7 @@ def every_mount(now_ms: int) -> tuple[dto.MountRow, ...]:
 
 def many_tools() -> dto.MountRow:
     """A mount of sixty tools, and more that are not listed."""
-    verdicts = ("allow", "approval", "deny")
+    verdicts: tuple[Literal["allow", "approval", "deny"], ...] = ("allow", "approval", "deny")
     tools = tuple(
         tool(
             f"tool_number_{n}",

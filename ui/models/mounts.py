@@ -125,7 +125,7 @@ def tools_words(tools: Sequence[dto.MountTool], left_out: int) -> str:
     if not tools and not left_out:
         return "No tools"
     counts = [(verdict, sum(tool.verdict == verdict for tool in tools)) for verdict in VERDICTS]
-    said = {"allow": "without asking", "approval": "after you were asked", "deny": "refused"}
+    said = {"allow": "without asking", "approval": "after asking you", "deny": "refused"}
     parts = [f"{count} {said[verdict]}" for verdict, count in counts if count]
     if left_out:
         parts.append(f"{left_out} not listed")

@@ -52,7 +52,7 @@ def _sendable(store: Store, row: dto.QueuedRow) -> bool:
 
 def _heading(store: Store, row: dto.QueuedRow) -> str:
     if store.queue.held(store.conversation):
-        return "Held: sent when you say so"
+        return "Sent when you say so"
     if row.kind == "follow_up":
         return "Sent when the run has ended" if store.stoppable else "Sent next"
     if not store.stoppable:

@@ -395,3 +395,54 @@ def test_a_step_that_failed_does_not_tell_how_the_run_ended(item: dto.Item, told
     store.apply(chosen(total=1, run=dto.RunView(id="r", state="failed", sentence="It failed.")))
     store.apply(dto.Items(conversation="c", total=1, first=0, items=(item,)))
     assert (store.facts()["runSentence"] == "") is told
+
+
+# ------------------------------------------------------------------------- calls that are asked about
+
+
+def asked(decided: dto.Decided, state: dto.ItemState = "open", **more: Any) -> dict[str, Any]:
+    card = dto.ToolCard(name="hub_create_issue", operation="o1", decided=decided, effect="Opens an issue.", **more)
+    item = dto.Item(id="i0", kind="tool", state=state, text="", size_chars=0, run="r", card=card)
+    return head(shown(item)[0])
+
+
+def test_a_call_that_waits_is_amber_and_can_be_reviewed() -> None:
+    values = asked("waiting")
+    assert (values["word"], values["tone"], values["operation"], values["waits"]) == (
+        "Waiting for you", "waiting", "o1", True,
+    )  # fmt: skip
+    assert values["said"] == "Tool hub_create_issue, Waiting for you, Opens an issue."
+
+
+@pytest.mark.parametrize(
+    ("decided", "word", "words"),
+    [("denied", "Denied", "You said no"), ("expired", "Expired", "in time"), ("stale", "Out of date", "changed")],
+)
+def test_a_call_that_was_not_done_says_why_and_is_no_failure(decided: dto.Decided, word: str, words: str) -> None:
+    values = asked(decided, "failed")
+    assert (values["word"], values["tone"], values["operation"]) == (word, "stopped", "")
+    assert words in values["detail"]
+
+
+def test_an_approved_call_stands_as_any_other_and_says_who_let_it() -> None:
+    assert (asked("approved")["word"], asked("approved")["facts"]) == ("Working", "approved by you")
+    assert asked("approved", "complete", duration_ms=912)["facts"] == "approved by you · 912 ms"
+    assert asked("approved", "unknown")["word"] == "Unknown"
+
+
+def test_what_a_call_would_do_is_one_paragraph_without_marks() -> None:
+    card = dto.ToolCard(name="t", operation="o", decided="waiting", effect="a\u202eb\nApproved by you")
+    item = dto.Item(id="i0", kind="tool", state="open", text="", size_chars=0, card=card)
+    assert head(shown(item)[0])["effect"] == "ab Approved by you"
+
+
+def test_the_calls_that_wait_are_found_oldest_first() -> None:
+    decisions: tuple[dto.Decided, ...] = ("approved", "waiting", "waiting")
+    items = [
+        dto.Item(
+            id=f"i{place}", kind="tool", state="open", text="", size_chars=0,
+            card=dto.ToolCard(name="t", operation=f"o{place}", decided=decided),
+        )
+        for place, decided in enumerate(decisions)
+    ]  # fmt: skip
+    assert list(shown(*items)[0].waiting()) == ["o1", "o2"]

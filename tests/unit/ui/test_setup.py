@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from ui.actions import PROPOSALS
+from ui.actions import BY_NAME, PROPOSALS
 from ui.models import places
 from ui.setup import Setup, size_words
 from ui.wire import dto
@@ -113,10 +113,13 @@ def test_a_long_name_does_not_hide_what_may_be_touched() -> None:
 
 
 def test_everything_that_can_be_proposed_has_words() -> None:
-    labels = {action.name: action.label for action in PROPOSALS}
+    table = (*PROPOSALS, BY_NAME["review"])
+    labels = {action.name: action.label for action in table}
     assert set(get_args(dto.Action)) <= set(labels)
-    assert len(labels) == len(PROPOSALS)
-    undecided = {"open-profile", "duplicate-agent", "clear-folder", "forget-program"}
+    assert len(labels) == len(table)
+    undecided = {
+        "open-profile", "duplicate-agent", "clear-folder", "forget-program", "check-credential", "refresh-mount",
+    }  # fmt: skip
     assert all(labels[name].endswith("…") for name in get_args(dto.Action) if name not in undecided)
 
 
