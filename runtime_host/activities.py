@@ -34,6 +34,7 @@ ARGUMENTS_CHARS: Final = 8 * 1024
 STEPS: Final = 64
 STEP_CHARS: Final = 512
 NAME_CHARS: Final = 512
+SENTENCE_CHARS: Final = 1024
 PATH_CHARS: Final = 4096
 DETAIL_CHARS: Final = 2048
 EVENT_TEXT_BYTES: Final = 32 * 1024
@@ -67,6 +68,7 @@ _ENDS: Final[dict[ActivityKind, EventType]] = {
     "change": "file.changed",
 }
 _ENDING_TYPES: Final = frozenset({"command.completed", "tool.completed", "file.changed"})
+_OF_GATE: Final = ("operation", "decided", "effect")
 _TEXT_MEMBER: Final[dict[str, str]] = {"command": "output", "tool": "result", "change": "diff"}
 """Which member of an ending event is the text of its item."""
 _STEP_STATES: Final = {"active": "active", "in_progress": "active", "done": "done", "completed": "done"}
@@ -139,7 +141,7 @@ class Activities:
         self._grown = grown
         self._ended = ended
         self._place = place
-        self._arguments: dict[str, TextStream] = {}
+        self._pieces: dict[tuple[str, str], TextStream] = {}
         self._over: OrderedDict[str, Place] = OrderedDict()
         self._noticed: set[tuple[str, str]] = set()
 
@@ -168,8 +170,8 @@ class Activities:
 
     def flush(self) -> None:
         """Publish what of arguments was held back. Nothing is taken after it."""
-        for native_id in tuple(self._arguments):
-            self._end_arguments(native_id, {})
+        for native_id, stage in tuple(self._pieces):
+            self._end_pieces(native_id, stage, {})
 
     def publish_end(self, item: OpenItem) -> None:
         """Publish that something has ended because its run has."""
@@ -222,7 +224,8 @@ class Activities:
     def _end(self, told: "_Ended") -> None:
         kind, native_id, public = told.kind, told.native_id, told.public
         if kind == "tool":
-            self._end_arguments(native_id, {"name": public.get("name")})
+            for stage in ("arguments", "output"):
+                self._end_pieces(native_id, stage, {"name": public.get("name")})
             self._over[native_id] = told.at
             if len(self._over) > ENDED_KEPT:
                 self._over.popitem(last=False)
@@ -243,7 +246,8 @@ class Activities:
         if at.opened and self._transcript.open_activities > OPEN_ACTIVITIES:
             # It was begun so long ago and never ended: it is not followed any more.
             oldest, its_id = self._transcript.oldest_activity()
-            self._arguments.pop(its_id, None)
+            self._pieces.pop((its_id, "arguments"), None)
+            self._pieces.pop((its_id, "output"), None)
             _, item = self._transcript.finish(oldest, its_id, state="unknown", text=None)
             self.publish_end(item)
             self._ended()
@@ -279,23 +283,24 @@ class Activities:
                 self._grown()
         if delta is None:
             if rest.get("stage") != "arguments":
-                self._end_arguments(native_id, rest)
+                self._end_pieces(native_id, "arguments", rest)
             self._journal.append("tool.progress", _at(rest, at))
             return
-        stream = self._arguments.get(native_id)
+        key = native_id, "output" if rest.get("stage") == "output" else "arguments"
+        stream = self._pieces.get(key)
         if stream is None:
-            stream = self._arguments[native_id] = self._redactor.stream()
+            stream = self._pieces[key] = self._redactor.stream()
         shown = stream.feed(delta)
         if shown or at.opened:
             self._journal.append("tool.progress", {**_at(rest, at), "delta": shown})
 
-    def _end_arguments(self, native_id: str, rest: dict[str, Any]) -> None:
-        stream = self._arguments.pop(native_id, None)
+    def _end_pieces(self, native_id: str, stage: str, rest: dict[str, Any]) -> None:
+        stream = self._pieces.pop((native_id, stage), None)
         held = stream.flush() if stream is not None else ""
         if held:
             at = self._over.get(native_id) or self._transcript.activity("tool", native_id)
             name = rest.get("name") or self._transcript.known("tool", native_id).get("name")
-            self._journal.append("tool.progress", {**_at({"name": name, "stage": "arguments"}, at), "delta": held})
+            self._journal.append("tool.progress", {**_at({"name": name, "stage": stage}, at), "delta": held})
 
     def _publish_ended(self, type_: EventType, item: OpenItem, public: dict[str, Any], *, opened: bool = False) -> None:
         told = _at(public, Place(item.item_id, item.position, opened))
@@ -401,6 +406,10 @@ def _about_tool(data: dict[str, Any], known: dict[str, Any], native_id: str) -> 
             about["cut"] = True
     else:
         about.update({name: known[name] for name in ("arguments", "cut") if name in known})
+    for name in _OF_GATE:
+        # What a person was asked, and what they said: of calls that went through the gate.
+        if said := data.get(name) or known.get(name):
+            about[name] = _line(said, SENTENCE_CHARS if name == "effect" else NAME_CHARS)
     return _with_duration(about, data)
 
 

@@ -64,6 +64,11 @@ class ClaudeDriver:
         AgentDriverConfigurationError: an effort that is declared is unknown or never sent.
     """
 
+    own_folder_tools = True
+    """Its CLI brings tools for the folder along, so those of mounts are not offered besides."""
+    hold_wait_s = 50.0
+    """How long a call waits for a person before the model is told to expect a message."""
+
     def __init__(
         self,
         connectors: ConnectorRegistry,

@@ -346,7 +346,7 @@ class ClaudeRun:
 
         async def started(request: ToolRequest, arguments: Any) -> None:
             running.append(request)
-            about = {"id": request.call_id, "name": request.name, "arguments": arguments}
+            about = {**request.about, "id": request.call_id, "name": request.name, "arguments": arguments}
             await self._publish(DriverEvent("tool.started", about))
 
         async def completed(delivery: ToolDelivery) -> None:
@@ -445,6 +445,7 @@ def _completed(delivery: ToolDelivery) -> DriverEvent:
     return DriverEvent(
         "tool.completed",
         {
+            **delivery.about,
             "id": delivery.call_id,
             "name": delivery.name,
             "result": delivery.payload if delivery.success else None,

@@ -66,6 +66,7 @@ def tool_completed(delivery: ToolDelivery) -> DriverEvent:
     return DriverEvent(
         "tool.completed",
         {
+            **delivery.about,
             "id": delivery.call_id,
             "name": delivery.name,
             "result": delivery.payload if delivery.success else None,

@@ -302,7 +302,7 @@ class CodexRun:
 
         async def started(request: ToolRequest, arguments: Any) -> None:
             running.append(request)
-            about = {"id": request.call_id, "name": request.name, "arguments": arguments}
+            about = {**request.about, "id": request.call_id, "name": request.name, "arguments": arguments}
             await self._publish(DriverEvent("tool.started", about))
 
         async def completed(delivery: ToolDelivery) -> None:
