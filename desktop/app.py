@@ -28,6 +28,7 @@ from desktop import (
 from desktop.agent_stores import AgentStores
 from desktop.agents import Agents
 from desktop.appearance import Appearance
+from desktop.approvals import Approvals
 from desktop.build import BUILD
 from desktop.choices import Choice, ChoiceBook, EffortsOf
 from desktop.connector_setup import ConnectorSetup
@@ -46,6 +47,7 @@ from desktop.local_model import BuiltinModel, available
 from desktop.network import Network
 from desktop.orders.operations import Operations
 from desktop.paths import ProfilePaths
+from desktop.plugins import plugins
 from desktop.profile_store import open_profile_store
 from desktop.settings import Settings
 from desktop.window import Window
@@ -53,6 +55,9 @@ from runtime_host.connectors.base import Connector, ConnectorRegistry
 from runtime_host.drivers.base import AgentDriver
 from runtime_host.drivers.native.driver import NativeDriver
 from runtime_host.errors import AgentRuntimeError, StorageDamagedError
+from runtime_host.loop.artifact_store import shelves
+from runtime_host.loop.gateway import Gateway
+from runtime_host.loop.seeds import USUAL_SEEDS
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels, read_models_toml
 from runtime_host.models.facts import ModelFacts, facts_for
 from runtime_host.models.reasoning import Harness, ReasoningMap
@@ -183,6 +188,7 @@ class Host:
         self.stores = AgentStores(paths, self.settings.profile_uuid)
         stack.push_async_callback(self.stores.aclose)
         self._tell_set_aside()
+        self.approvals = Approvals(self)
         self.runtime = AgentRuntime(
             LocalBackend(
                 drivers=[self._native, *self._local_drivers()],
@@ -193,6 +199,12 @@ class Host:
                 durability="durable",
                 resolve_tools=host_tools.resolve_host_tools,
                 on_retained_observation=host_tools.retained(functools.partial(self.tell, "tool", "warning")),
+                plugins=plugins(paths, self.programs, self.network.without_login, self._toolchains),
+                seeds=USUAL_SEEDS,
+                artifacts=shelves(lambda agent_id: paths.agent(agent_id) / "artifacts"),
+                tenant=self.settings.profile_uuid,
+                on_held=self.approvals.held,
+                on_decided=self.approvals.decided,
             )
         )
         stack.push_async_callback(self.runtime.aclose)
@@ -203,7 +215,9 @@ class Host:
             profile, self.stores, self.runtime, self.choices, self.agents, prepare=self.harnesses.prepare
         )
         self.conversations.on_rest = self.end_when_idle_soon
+        self.conversations.on_recovered = self.approvals.recovered
         stack.push_async_callback(self.conversations.aclose)
+        stack.push_async_callback(self.approvals.aclose)
         self.appearance = Appearance(self.settings)
         self.dialogs = Dialogs(
             lambda: self.profile_name,
@@ -246,12 +260,7 @@ class Host:
 
     def _local_drivers(self) -> list[AgentDriver]:
         """The harnesses that are programs of their own; the code of each is loaded when it is first used."""
-        homes = ProfileHomes(self.paths)
-
-        def toolchains() -> Toolchains:
-            from desktop.toolchains import found
-
-            return found(os.environ, hidden=(str(self.paths.data),))
+        homes, toolchains = ProfileHomes(self.paths), self._toolchains
 
         def codex() -> Callable[[], AgentDriver]:
             from runtime_host.drivers.codex.driver import CodexDriver
@@ -281,6 +290,15 @@ class Host:
         self._late = [LateDriver(CODEX.driver, codex), LateDriver(CLAUDE.driver, claude)]
         return list(self._late)
 
+    def _toolchains(self) -> Toolchains:
+        from desktop.toolchains import found
+
+        return found(os.environ, hidden=(str(self.paths.data),))
+
+    async def gateway(self, agent_id: str) -> Gateway:
+        """The mounts of an agent and its calls that wait."""
+        return await self.runtime.gateway(agent_id)
+
     def default_choice(self) -> Choice | None:
         """What a new conversation goes to unless it is said otherwise."""
         return self.choices().default()
@@ -300,6 +318,7 @@ class Host:
         self._sweeping = asyncio.get_running_loop().create_task(profiles.finish_interrupted(self.paths.data))
         try:
             await self.conversations.recover()
+            self.approvals.arm()
         except AgentRuntimeError as fault:
             log.exception("what the last host left could not be taken up")
             self.notices.append(
@@ -379,7 +398,8 @@ class Host:
     def end_when_idle(self) -> None:
         """End the host if neither window nor run nor order holds it."""
         windowless = self.window is None or not self.window.is_open
-        if self._serves and windowless and not self.conversations.busy and not self.operations.active:
+        busy = self.conversations.busy or self.approvals.busy or self.operations.active
+        if self._serves and windowless and not busy:
             self.ended.set()
 
     async def run_until_ended(self) -> None:

@@ -27,6 +27,7 @@ class ChannelAuthority:
         self._shown: set[str] = set()
         self._gone: set[str] = set()
         self._items: set[str] = set()
+        self._queued: set[str] = set()
         self._binding = Binding(1, None)
 
     @property
@@ -57,6 +58,12 @@ class ChannelAuthority:
         """Raises `Breach` for an item of the selected conversation that was never shown."""
         if name not in self._items:
             raise Breach("ID_NEVER_SHOWN", name[:64])
+
+    def show_queue(self, *ids: str) -> None:
+        """These and no others wait to be said in the selected conversation; those that did before are gone."""
+        self.forget(*(self._queued - set(ids)))
+        self._queued = set(ids)
+        self.show(*ids)
 
     def forget(self, *ids: str) -> None:
         """These ids, if shown, name nothing any more."""

@@ -80,6 +80,7 @@ class Desk(Protocol):
     async def selected(self, authority: ChannelAuthority) -> list[dto.Message]: ...
     async def run_changed(self, authority: ChannelAuthority) -> dto.RunChanged | None: ...
     async def items(self, conversation_id: str, first: int, count: int, snapshot: bool) -> dto.Items: ...
+    async def queued(self, conversation_id: str) -> dto.Queued: ...
     async def item_text(self, conversation_id: str, item_id: str, at: int) -> dto.ItemText | None: ...
     async def keep_draft(self, conversation_id: str | None, text: str) -> None: ...
     async def carry_out(self, command: dto.Message, text: str, authority: ChannelAuthority) -> dto.Outcome: ...
@@ -415,7 +416,7 @@ class RendererChannel:
     async def _command(self, command: dto.RendererMessage) -> None:
         request: int = command.request  # type: ignore[union-attr]
         text = ""
-        if isinstance(command, dto.Send):
+        if isinstance(command, dto.Send | dto.EditQueued):
             text = self._take_spool(command.text, command.pieces)
         if any(self.authority.check_id(name) == "stale" for name in _ids(command)):
             self._answer(_stale(request))
@@ -511,6 +512,9 @@ class RendererChannel:
         self._dirty.discard("run")
         for message in await self._desk.selected(self.authority):
             self._answer(message)
+        if self.authority.binding.conversation_id is not None:
+            self._dirty.add("queue")
+            self._wake.set()
 
     async def _answer_items(self, conversation_id: str, first: int, count: int, *, snapshot: bool) -> None:
         window = await self._desk.items(conversation_id, first, count, snapshot)
@@ -540,6 +544,12 @@ class RendererChannel:
         if conversation_id == self.authority.binding.conversation_id:
             self._dirty.add("run")
         self._wake.set()
+
+    def queue_changed(self, conversation_id: str) -> None:
+        """What waits to be said in a conversation is not what it was."""
+        if conversation_id == self.authority.binding.conversation_id:
+            self._dirty.add("queue")
+            self._wake.set()
 
     def conversation_gone(self, conversation_id: str) -> None:
         """A conversation is no more."""
@@ -656,14 +666,20 @@ class RendererChannel:
             case dto.Choices():
                 for choice in message.choices if message.chosen is None else (*message.choices, message.chosen):
                     self._show(choice.id, choice.connector_id)
-            case dto.Connectors() | dto.Found() | dto.Harnesses() | dto.Agents() | dto.Profiles():
+            case dto.Connectors() | dto.Found() | dto.Harnesses() | dto.Agents() | dto.Profiles() | dto.Mounts():
                 self.authority.show(*(row.id for row in message.rows))
             case dto.Progress():
                 self.authority.show(message.id)
+            case dto.Queued():
+                self.authority.show_queue(*(row.id for row in message.rows))
             case dto.Items():
                 self.authority.show_items(*(item.id for item in message.items))
+                self._show(*(_operation(item.card) for item in message.items))
             case dto.ItemAdded():
                 self.authority.show_items(message.item.id)
+                self._show(_operation(message.item.card))
+            case dto.ItemCard() | dto.ItemDone():
+                self._show(_operation(message.card))
 
     def _show(self, *ids: str | None) -> None:
         self.authority.show(*(name for name in ids if name is not None))
@@ -704,28 +720,34 @@ class RendererChannel:
         elif what == "selected":
             for message in await self._desk.selected(self.authority):
                 self._answers.append(message)
+        elif what == "queue":
+            if (name := self.authority.binding.conversation_id) is not None:
+                self._answers.append(await self._desk.queued(name))
         elif what == "run":
-            name = self.authority.binding.conversation_id
-            live = self._desk.live_run(name) if name else None
-            if name is not None and live is not None and live is not self._run:
-                # A run began: the message and what there is of its reply, then what the journal tells.
-                self._watch(live)
-                await self._answer_newest(name, run=live)
-            elif name is not None and live is None:
-                # No run goes on: what the journal of the last still holds comes first, then what stands.
-                ended = self._run
-                if self._run is not None:
-                    await self._take_from_journal()
-                    if self._cursor < self._run.journal.last_sequence:
-                        self._dirty.add("run")
-                        self._wake.set()
-                        return
-                    self._watch(None)
-                await self._answer_newest(name, run=ended)
-            self.authority.moved()
-            changed = await self._desk.run_changed(self.authority)
-            if changed is not None:
-                self._answers.append(changed)
+            await self._refresh_run()
+
+    async def _refresh_run(self) -> None:
+        name = self.authority.binding.conversation_id
+        live = self._desk.live_run(name) if name else None
+        if name is not None and live is not None and live is not self._run:
+            # A run began: the message and what there is of its reply, then what the journal tells.
+            self._watch(live)
+            await self._answer_newest(name, run=live)
+        elif name is not None and live is None:
+            # No run goes on: what the journal of the last still holds comes first, then what stands.
+            ended = self._run
+            if self._run is not None:
+                await self._take_from_journal()
+                if self._cursor < self._run.journal.last_sequence:
+                    self._dirty.add("run")
+                    self._wake.set()
+                    return
+                self._watch(None)
+            await self._answer_newest(name, run=ended)
+        self.authority.moved()
+        changed = await self._desk.run_changed(self.authority)
+        if changed is not None:
+            self._answers.append(changed)
 
     async def _answer_newest(
         self, conversation_id: str, count: int = NEWEST_ITEMS, *, run: Run | None = None, snapshot: bool = False
@@ -815,10 +837,15 @@ def _ids(command: dto.RendererMessage) -> Iterator[str]:
         if command.target is not None and command.target not in dto.CONNECTOR_KINDS:
             raise Breach("ID_NEVER_SHOWN", command.target)
         return
-    for field in ("conversation", "choice", "connector", "target", "found", "agent", "progress"):
+    for field in ("conversation", "choice", "connector", "target", "found", "agent", "progress", "queued", "before"):
         name = getattr(command, field, None)
         if name is not None:
             yield name
+
+
+def _operation(card: dto.Card | None) -> str | None:
+    """The held call that a card is of, which may be named from now on."""
+    return card.operation if isinstance(card, dto.ToolCard) else None
 
 
 def _too_many(request: int) -> dto.Outcome:

@@ -43,6 +43,7 @@ from runtime_host.recovery import look_back
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
 from runtime_host.runtime import NOT_YOURS, AgentRuntime
+from runtime_host.secret_shapes import kinds_in
 from runtime_host.session import InspectedState, QueuedMessage, Session, SessionReference, UnresolvedEffect
 from runtime_host.storage.base import OPEN_PHASES, AgentStore, AgentTx, ImageUse, ItemHead, ItemRecord, RunRecord
 from runtime_host.storage.rows import InboxRow
@@ -176,6 +177,27 @@ class _Live:
             self.rest = None
 
 
+class SecretFoundError(AgentRuntimeError):
+    """A text looks like it holds a secret, and the person has not said that it goes all the same."""
+
+    code = "SECRET_FOUND"
+
+
+def check_secret(text: str) -> None:
+    """Refuse a text that looks like it holds a secret. Its kind is told, nothing of it.
+
+    Raises:
+        SecretFoundError: with a sentence for the person.
+    """
+    kinds = kinds_in(text)
+    if kinds:
+        raise SecretFoundError(
+            f"This looks like it holds {' and '.join(kinds)}. It was not sent, and is not kept. Take it out, or send "
+            "it anyway: then it is in this conversation, and the model reads it.",
+            details={"kinds": list(kinds)},
+        )
+
+
 class ConversationGoneError(AgentRuntimeError):
     code = "CONVERSATION_GONE"
 
@@ -222,6 +244,8 @@ class Conversations:
         self._followers: set[asyncio.Task[None]] = set()
         self._works: set[asyncio.Task[Any]] = set()
         self._hinted: set[str] = set()
+        self.wakes: dict[str, int] = {}
+        """When an agent has to be looked at though nobody asks, by Unix time in ms."""
         self._leaving: set[str] = set()
         self._accepting: set[str] = set()
         """New ones whose first message is on its way."""
@@ -568,6 +592,7 @@ class Conversations:
         metadata: dict[str, Any] | None = None,
         response_format: dict[str, Any] | None = None,
         pictures: tuple[ImagePart, ...] = (),
+        anyway: bool = False,
     ) -> tuple[str, Run]:
         """Say something; returns (conversation, run) once the message is on disk.
 
@@ -584,10 +609,14 @@ class Conversations:
             metadata: kept with the request.
             response_format: what the reply has to be, where it is not to be text.
             pictures: go with the words, or alone.
+            anyway: though it looks like it holds a secret.
 
         Raises:
+            SecretFoundError: it looks like it holds a secret; nothing was kept.
             AgentRuntimeError: nothing was accepted; the text is still the caller's.
         """
+        if not anyway:
+            check_secret(text)
         message = _Message(text, request_id, choice, effort, terms, agent, metadata, response_format, pictures)
         return await self._finish(self._send(conversation_id, message, composed=composed))
 
@@ -747,7 +776,7 @@ class Conversations:
                 raise ConversationGoneError("The agent of this conversation was deleted meanwhile.")
             tx.put_conversation(record)
             tx.add_conversation_session(conversation_id, session.session_id, reference)
-            tx.put_agent_hint(agent_id, True, None)
+            tx.put_agent_hint(agent_id, True, self.wakes.get(agent_id))
 
         if state:
             self._accepting.add(conversation_id)
@@ -763,8 +792,19 @@ class Conversations:
     async def _hint_open(self, agent_id: str) -> None:
         # Written before the agent's own commit, so that it errs only towards "look there".
         if agent_id not in self._hinted:
-            await self._profile.transact(lambda tx: tx.put_agent_hint(agent_id, True, None))
+            await self._profile.transact(lambda tx: tx.put_agent_hint(agent_id, True, self.wakes.get(agent_id)))
             self._hinted.add(agent_id)
+
+    async def wake_at(self, agent_id: str, at_ms: int | None) -> None:
+        """Keep when an agent has to be looked at, by this host or a later one; None for not at all."""
+        if at_ms == self.wakes.get(agent_id):
+            return
+        if at_ms is None:
+            self.wakes.pop(agent_id, None)
+        else:
+            self.wakes[agent_id] = at_ms
+        opened = agent_id in self._hinted
+        await self._profile.transact(lambda tx: tx.put_agent_hint(agent_id, opened, at_ms))
 
     async def _open(self, conversation_id: str) -> _Live:
         lock = self._opening.setdefault(conversation_id, asyncio.Lock())
@@ -893,7 +933,13 @@ class Conversations:
         text = str(runs[-1].input.get("text", ""))
         pictures = await store.read(lambda tx: run_images(tx, runs[-1]))
         return await self.send(
-            conversation_id, text, request_id=request_id, choice=choice, effort=effort, pictures=pictures
+            conversation_id,
+            text,
+            request_id=request_id,
+            choice=choice,
+            effort=effort,
+            pictures=pictures,
+            anyway=True,  # it was sent before
         )
 
     # ----------------------------------------------------------------- while something goes on
@@ -917,6 +963,7 @@ class Conversations:
         effort: str,
         queue: bool = False,
         composed: bool = False,
+        anyway: bool = False,
     ) -> str | None:
         """Say something to what goes on, where that can be, else after it; returns the id under which it waits.
 
@@ -930,7 +977,13 @@ class Conversations:
             effort: how hard the model is to think then.
             queue: after what goes on, though it could be said to it.
             composed: the text is what the composer holds.
+            anyway: though it looks like it holds a secret.
+
+        Raises:
+            SecretFoundError: it looks like it holds a secret; nothing was kept.
         """
+        if not anyway:
+            check_secret(text)
         return await self._finish(
             self._say_meanwhile(conversation_id, text, request_id, choice, effort, queue=queue, composed=composed)
         )
@@ -1238,7 +1291,7 @@ class Conversations:
         at_work = any(live.works and live.agent_id == agent_id for live in self._live.values())
         if agent_id in self._hinted and not at_work:
             self._hinted.discard(agent_id)
-            await self._profile.transact(lambda tx: tx.put_agent_hint(agent_id, False, None))
+            await self._profile.transact(lambda tx: tx.put_agent_hint(agent_id, False, self.wakes.get(agent_id)))
 
     async def recover(self) -> None:
         """After a start: bring every run that was open when the host ended to where it is known to be.
@@ -1248,6 +1301,8 @@ class Conversations:
         """
         hints = await self._profile.read(lambda tx: tx.agent_hints())
         fault: AgentRuntimeError | None = None
+        wakes = {name: hint.soonest_wake_at_ms for name, hint in hints.items()}
+        self.wakes |= {name: at_ms for name, at_ms in wakes.items() if at_ms is not None}
         for agent_id in [agent.agent_id for agent in self._agents if agent.agent_id in hints]:
             if not hints[agent_id].open:
                 continue

@@ -14,9 +14,9 @@ from desktop import doctor, sanitize
 from desktop.agents import agent_terms
 from desktop.authority import ChannelAuthority
 from desktop.build import BUILD
-from desktop.choices import Choice, gone, missing
-from desktop.conversations import STILL_AT_WORK, Ending, Row
-from desktop.desk_setup import SetupDesk, agent_id, not_done
+from desktop.choices import NATIVE, Choice, gone, missing
+from desktop.conversations import STILL_AT_WORK, Ending, Row, check_secret
+from desktop.desk_setup import SetupDesk, agent_id, fitting, not_done
 from desktop.dialogs import DeleteConfirmation
 from desktop.isolation import drawing_uid, seal_host
 from desktop.isolation.decoys import decoys
@@ -41,6 +41,9 @@ ENTER_WAITS = "A reply is coming · stop it to send something else"
 ENTER_NOWHERE = "Choose a model first"
 ENTER_NO_FOLDER = "Choose a folder first"
 
+BUSY = ("admitting", "working", "stopping", "waiting")
+"""States in which something goes on, or waits for the person."""
+
 FolderUse = Literal["never", "optional", "required", "fixed"]
 
 PROBES_S = 60.0
@@ -64,6 +67,8 @@ class WindowDesk:
         self._testing = asyncio.Lock()
         self._test_request = 0
         host.conversations.on_change(self._conversation_changed)
+        host.conversations.on_queue = self._queue_changed
+        host.approvals.on_change = self._waiting_changed
         host.connectors.on_change = self._connectors_changed
         host.agents.on_change = self._agents_changed
         host.harnesses.on_change = self._harnesses_changed
@@ -74,6 +79,10 @@ class WindowDesk:
         self.setup.proposals |= {"choose-folder": self._choose_folder, "clear-folder": self._clear_folder}
         self._commands: dict[type, Callable[[Any, str, ChannelAuthority], Awaitable[dto.Outcome]]] = {
             dto.Send: self._send,
+            dto.EditQueued: self._edit_queued,
+            dto.MoveQueued: self._move_queued,
+            dto.SendQueued: self._send_queued,
+            dto.RemoveQueued: self._remove_queued,
             dto.AskAgain: self._ask_again,
             dto.Choose: self._choose,
             dto.Stop: self._stop,
@@ -96,6 +105,22 @@ class WindowDesk:
         channel = self.window.channel if self.window else None
         if channel is not None:
             channel.conversation_changed(conversation_id)
+
+    def _queue_changed(self, conversation_id: str) -> None:
+        channel = self.window.channel if self.window else None
+        if channel is not None:
+            channel.queue_changed(conversation_id)
+
+    def _waiting_changed(self, session_id: str) -> None:
+        """A call of a session began or ceased to wait for the person."""
+        task = asyncio.get_running_loop().create_task(self._tell_waiting(session_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tell_waiting(self, session_id: str) -> None:
+        name = await self._host.conversations.conversation_of(session_id)
+        if name is not None:
+            self._conversation_changed(name)
 
     def conversation_deleted(self, conversation_id: str) -> None:
         """Tell the window that a conversation is no more."""
@@ -224,6 +249,8 @@ class WindowDesk:
             folder=sanitize.sentence(folder.path),
             access=sanitize.line(folder.access),
             folder_use=folder.use,
+            busy_enter=self._busy_enter(ending, choice),
+            waiting=await self._waiting(conversation_id, ending),
         )
         return [selected, *(dto.DraftPiece(revision=revision, text=piece) for piece in rest)]
 
@@ -278,7 +305,39 @@ class WindowDesk:
             conversation=conversation_id,
             enter=_enter(ending, choice),
             run=await self._run_view(conversation_id, ending),
+            busy_enter=self._busy_enter(ending, choice),
+            waiting=await self._waiting(conversation_id, ending),
         )
+
+    @staticmethod
+    def _busy_enter(ending: Ending | None, choice: Choice | None) -> Literal["", "steer", "queue"]:
+        """What Enter does while something goes on or waits."""
+        if ending is None or choice is None or ending.state not in BUSY:
+            return ""
+        return "steer" if choice.driver == NATIVE else "queue"
+
+    async def _waiting(self, conversation_id: str | None, ending: Ending | None) -> int:
+        """How many calls wait for the person; the agent's file is looked into only where one is known to."""
+        if conversation_id is None or ending is None:
+            return 0
+        reference = await self._host.conversations.reference(conversation_id)
+        known = self._host.approvals.known(reference.session_id)
+        if known or ending.state != "waiting":
+            return known
+        return len(await self._host.approvals.waiting(reference.agent_id, reference.session_id))
+
+    async def queued(self, conversation_id: str) -> dto.Queued:
+        queue = await self._host.conversations.queued(conversation_id)
+        rows = [
+            dto.QueuedRow(
+                id=sanitize.wire_id(each.inbox_id),
+                kind=each.kind,
+                text=sanitize.text(each.text[: dto.TEXT_PIECE_CHARS]),
+                size_chars=len(each.text),
+            )
+            for each in queue.messages[:64]
+        ]
+        return dto.Queued(conversation=conversation_id, rows=fitting(rows), held=queue.held)
 
     async def _run_view(self, conversation_id: str | None, ending: Ending | None) -> dto.RunView | None:
         """How the newest run stands; where something is not resolved besides, also what can be done about it."""
@@ -412,6 +471,19 @@ class WindowDesk:
     async def _send(self, command: dto.Send, text: str, authority: ChannelAuthority) -> dto.Outcome:
         conversation_id = authority.binding.conversation_id
         choice, effort = await self._current_choice(conversation_id)
+        if conversation_id is not None and (command.when == "queue" or await self._is_busy(conversation_id)):
+            waits = await self._host.conversations.say_meanwhile(
+                conversation_id,
+                text,
+                request_id=command.request_id,
+                choice=choice,
+                effort=effort,
+                queue=command.when == "queue",
+                composed=True,
+                anyway=command.anyway,
+            )
+            if waits is not None:
+                return dto.Outcome(request=command.request, status="done", id=sanitize.wire_id(waits))
         agent = self._agent_for_new() if conversation_id is None else None
         terms = self._terms_for_new(choice, agent) if agent is not None and choice.folder != "never" else None
         if terms is not None and choice.folder == "required" and terms.environment.path is None:
@@ -425,10 +497,55 @@ class WindowDesk:
             terms=terms,
             agent=agent.agent_id if agent is not None else None,
             composed=True,
+            anyway=command.anyway,
         )
         if name != conversation_id:
             authority.select(name)
         return dto.Outcome(request=command.request, status="done", id=sanitize.wire_id(run.run_id))
+
+    async def _is_busy(self, conversation_id: str) -> bool:
+        return await self._host.conversations.is_busy(conversation_id)
+
+    async def _queued_id(self, conversation_id: str, wire_name: str | None) -> str | None:
+        """What waits to be said under an id of the wire; None when it was said or removed by now."""
+        queue = await self._host.conversations.queued(conversation_id)
+        return next((each.inbox_id for each in queue.messages if sanitize.wire_id(each.inbox_id) == wire_name), None)
+
+    async def _edit_queued(self, command: dto.EditQueued, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        name = _conversation(authority)
+        queued = await self._queued_id(name, command.queued)
+        if queued is None:
+            return _said_by_now(command.request)
+        conversations = self._host.conversations
+        if not text.strip():
+            done = await conversations.change_queue(name, lambda session: session.remove_queued(queued))
+        else:
+            check_secret(text)
+            done = await conversations.change_queue(name, lambda session: session.edit_queued(queued, text))
+        return _done(command.request) if done else _said_by_now(command.request)
+
+    async def _move_queued(self, command: dto.MoveQueued, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        name = _conversation(authority)
+        queued = await self._queued_id(name, command.queued)
+        before = None if command.before is None else await self._queued_id(name, command.before)
+        if queued is None or (before is None and command.before is not None):
+            return _said_by_now(command.request)
+        done = await self._host.conversations.change_queue(name, lambda session: session.move_queued(queued, before))
+        return _done(command.request) if done else _said_by_now(command.request)
+
+    async def _send_queued(self, command: dto.SendQueued, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        name = _conversation(authority)
+        queued = await self._queued_id(name, command.queued)
+        done = queued is not None and await self._host.conversations.send_queued(name, queued)
+        return _done(command.request) if done else _said_by_now(command.request)
+
+    async def _remove_queued(self, command: dto.RemoveQueued, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        name = _conversation(authority)
+        queued = await self._queued_id(name, command.queued)
+        done = queued is not None and await self._host.conversations.change_queue(
+            name, lambda session: session.remove_queued(queued)
+        )
+        return _done(command.request) if done else _said_by_now(command.request)
 
     async def _ask_again(self, command: dto.AskAgain, text: str, authority: ChannelAuthority) -> dto.Outcome:
         name = _conversation(authority)
@@ -576,6 +693,12 @@ def _done(request: int) -> dto.Outcome:
     return dto.Outcome(request=request, status="done")
 
 
+def _said_by_now(request: int) -> dto.Outcome:
+    return dto.Outcome(
+        request=request, status="stale", code="STALE", text="This was said or removed while you were deciding."
+    )
+
+
 def _conversation(authority: ChannelAuthority) -> str:
     name = authority.binding.conversation_id
     if name is None:
@@ -628,6 +751,6 @@ def _header(choice: Choice | None, effort: str, row: Row | None, folder: _Folder
 def _enter(ending: Ending | None, choice: Choice | None) -> str:
     if choice is None:
         return ENTER_NOWHERE
-    if ending is not None and ending.state in ("admitting", "working", "stopping", "waiting"):
+    if ending is not None and ending.state in BUSY:
         return ENTER_WAITS
     return ENTER_SENDS

@@ -12,13 +12,14 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from desktop import agent_setup, harness_views, profiles, sanitize, stored
+from desktop import agent_setup, harness_views, mounts, profiles, sanitize, stored
 from desktop.agents import preset_title, tool_words
+from desktop.approvals import ApprovalGoneError
 from desktop.authority import ChannelAuthority
 from desktop.channel import NOT_DONE
 from desktop.choices import Choice, ChoiceBook
@@ -27,6 +28,8 @@ from desktop.dialogs import ConnectorPrefill
 from desktop.discovery import Found, look
 from desktop.profile_store import AgentRecord
 from desktop.questions import agent as agent_entry
+from desktop.questions import credential as credential_entry
+from desktop.questions import mount as mount_entry
 from desktop.questions import network as network_entry
 from desktop.questions import profile as profile_entry
 from desktop.questions import program as program_entry
@@ -35,7 +38,9 @@ from desktop.questions.model import declare_model
 from desktop.sizes import size_words
 from runtime_host.connectors.base import Connector
 from runtime_host.errors import AgentRuntimeError
+from runtime_host.loop.mounts import MountBook, MountReport
 from runtime_host.loop.own_thread import in_own_thread
+from runtime_host.loop.plugins.base import CredentialCheck
 from ui.wire import dto
 
 if TYPE_CHECKING:
@@ -65,6 +70,8 @@ class Visit:
         self.looked = False
         self.works: dict[str, asyncio.Task[Any]] = {}
         self.tests = asyncio.Semaphore(TESTS_AT_ONCE)
+        self.mounts: dict[str, tuple[str, str]] = {}
+        """(agent, installation) of each mount that was shown."""
 
 
 class SetupDesk:
@@ -103,6 +110,17 @@ class SetupDesk:
             "remove-all": self._remove_all,
             "pick-program": self._on_harness(program_entry.pick),
             "forget-program": self._on_harness(_forget_program),
+            "review": self._review,
+            "add-mount": self._add_mount,
+            "edit-mount": self._on_mount(mount_entry.edit),
+            "rename-mount": self._on_mount(lambda host, book, found: mount_entry.rename(host, book, found.row)),
+            "switch-mount": self._on_mount(mount_entry.switch),
+            "remove-mount": self._on_mount(mount_entry.remove),
+            "attach-credential": self._on_mount(credential_entry.attach),
+            "detach-credential": self._on_mount(credential_entry.detach),
+            "check-credential": self._check_credential,
+            "refresh-mount": self._refresh_mount,
+            "sign-in": self._on_mount(_sign_in),
         }
         self._pages: dict[dto.Page, Callable[[ChannelAuthority], Awaitable[list[dto.Message]]]] = {
             "connections": self._connections,
@@ -110,6 +128,7 @@ class SetupDesk:
             "agents": self._agents,
             "profiles": self._profiles,
             "stored": self._stored,
+            "mounts": self._mounts,
         }
 
     def _visit(self, authority: ChannelAuthority) -> Visit:
@@ -233,6 +252,84 @@ class SetupDesk:
             for row in found
         ]
         return [dto.Stored(rows=fitting(rows[:256]), total_bytes=stored.total_bytes(found))]
+
+    # ------------------------------------------------------------------ mounts and what waits
+
+    async def _mounts_agent(self, authority: ChannelAuthority) -> AgentRecord:
+        """Whose mounts the page shows: the agent's of the selected conversation, else the current one."""
+        name = authority.binding.conversation_id
+        row = await self._host.conversations.row(name) if name is not None else None
+        record = self._host.agents.get(row.record.agent_id) if row is not None else None
+        return record or self._host.agents.current
+
+    async def _mounts(self, authority: ChannelAuthority) -> list[dto.Message]:
+        record = await self._mounts_agent(authority)
+        report = await (await self._host.gateway(record.agent_id)).mounts.report()
+        visit = self._visit(authority)
+        for each in report.mounts:
+            place = record.agent_id, each.row.installation_id
+            visit.mounts[mounts.mount_id(each.row.installation_id)] = place
+        return [mounts.page(agent_id(record), record.name, report)]
+
+    def _on_mount(
+        self, do: "Callable[[Host, MountBook, MountReport], Awaitable[bool]]"
+    ) -> Callable[[dto.Propose, ChannelAuthority], Awaitable[bool | None]]:
+        """A proposal about the mount that is its target, as that is now."""
+
+        async def proposed(command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+            place = self._visit(authority).mounts.get(command.target or "")
+            if place is None or self._host.agents.get(place[0]) is None:
+                return None
+            book = (await self._host.gateway(place[0])).mounts
+            report = await book.report()
+            found = next((each for each in report.mounts if each.row.installation_id == place[1]), None)
+            if found is None:
+                return None
+            try:
+                return await do(self._host, book, found)
+            finally:
+                self._page_changed(authority, "mounts")
+
+        return proposed
+
+    async def _add_mount(self, command: dto.Propose, authority: ChannelAuthority) -> bool:
+        record = await self._mounts_agent(authority)
+        try:
+            return await mount_entry.add(self._host, (await self._host.gateway(record.agent_id)).mounts) is not None
+        finally:
+            self._page_changed(authority, "mounts")
+
+    async def _check_credential(self, command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+        async def check(host: "Host", book: MountBook, report: MountReport) -> bool:
+            alias = report.row.alias
+            found = await self._work(authority, f"Asking whether {alias} is let in", book.check(alias))
+            if found is None:
+                return False
+            self._say(authority, "credential", "info" if found.state == "ok" else "warning", check_words(alias, found))
+            return True
+
+        return await self._on_mount(check)(command, authority)
+
+    async def _refresh_mount(self, command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+        async def refresh(host: "Host", book: MountBook, report: MountReport) -> bool:
+            return await mount_entry.look_at(host, book, report.row.alias)
+
+        return await self._on_mount(refresh)(command, authority)
+
+    def _say(self, authority: ChannelAuthority, name: str, level: Literal["info", "warning"], sentence: str) -> None:
+        self._tell(authority, dto.Notice(id=name, level=level, code="", text=sanitize.sentence(sentence)))
+
+    async def _review(self, command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+        """Show a held call in the trusted dialog: the window says which, the person decides there."""
+        try:
+            decided = await self._host.approvals.review(command.target or "")
+        except ApprovalGoneError:
+            return None
+        if decided is None:
+            return False
+        if decided.state not in ("approved", "denied"):
+            self._say(authority, "decided", "warning", decided.words)
+        return True
 
     def agent(self, wire_id: str) -> AgentRecord | None:
         """The agent of an id of the wire, while it is there."""
@@ -541,6 +638,30 @@ def fitting(rows: Iterable[R]) -> tuple[R, ...]:
             break
         found.append(row)
     return tuple(found)
+
+
+def check_words(alias: str, found: CredentialCheck) -> str:
+    """What asking the other side about a credential came to."""
+    said = {
+        "ok": f"{alias} is let in.",
+        "rejected": f"The other side does not take the credential of {alias}.",
+        "unreachable": f"The other side of {alias} could not be reached, so whether it lets in is not known.",
+        "unchecked": f"{alias} has no way to check its credential; a call will tell.",
+    }[found.state]
+    return f"{said} {found.detail}".rstrip()
+
+
+async def _sign_in(host: "Host", book: MountBook, report: MountReport) -> bool:
+    if report.credential_shape.why_not:
+        raise AgentRuntimeError(report.credential_shape.why_not, code="NO_SIGN_IN")
+    # Its dialog and the browser come in when somebody signs in.
+    from desktop.questions.sign_in import show
+
+    alias = report.row.alias
+    found = await book.sign_in(alias, lambda address: show(host, alias, report.plugin_title, address))
+    if found.state == "ok":
+        await mount_entry.look_at(host, book, alias)
+    return found.state == "ok"
 
 
 async def _forget_program(host: "Host", driver: str) -> bool:

@@ -83,7 +83,7 @@ class Network:
         Raises:
             ConnectorError: as `Credentials.resolve`.
         """
-        settings = self._without_login()
+        settings = self.without_login()
         login = self.login
         if login is not None and settings.proxy is not None:
             settings = replace(settings, proxy=await self._with_login(settings.proxy.url, login))
@@ -104,7 +104,7 @@ class Network:
             ) from None
         return ProxyServer(url, user, password)
 
-    def _without_login(self) -> NetworkSettings:
+    def without_login(self) -> NetworkSettings:
         if self.proxy == SYSTEM:
             return system_network()
         return DIRECT if self.proxy == NONE else set_network(self.proxy, no_proxy=",".join(system_network().no_proxy))
@@ -122,7 +122,7 @@ class Network:
         return NetworkView(proxy, certificates)
 
     def _proxy_in_words(self) -> str:
-        settings = self._without_login()
+        settings = self.without_login()
         if settings.problem:
             return settings.problem
         if settings.proxy is None:

@@ -117,6 +117,13 @@ _ARGUMENTS_CHARS = 4_096
 _STEP_STATES: Mapping[str, dto.StepState] = {"active": "active", "done": "done"}
 _CHANGES: Mapping[str, Literal["created", "modified", "deleted"]] = {"created": "created", "deleted": "deleted"}
 _LARGEST_MS = 2**53 - 1
+_DECIDED: Mapping[str, dto.Decided] = {
+    "waiting": "waiting",
+    "approved": "approved",
+    "denied": "denied",
+    "expired": "expired",
+    "stale": "stale",
+}
 
 
 def card(kind: str, about: Mapping[str, Any]) -> dto.Card | None:
@@ -141,6 +148,9 @@ def card(kind: str, about: Mapping[str, Any]) -> dto.Card | None:
                 arguments=text(arguments[:_ARGUMENTS_CHARS]),
                 cut=bool(about.get("cut")) or len(arguments) > _ARGUMENTS_CHARS,
                 duration_ms=_duration(about),
+                operation=wire_id(str(about["operation"])) if about.get("operation") else None,
+                decided=_DECIDED.get(str(about.get("decided")), ""),
+                effect=sentence(str(about.get("effect", ""))),
             )
         case "change":
             return dto.ChangeCard(
@@ -270,6 +280,9 @@ def event(conversation: str, happened: AgentEvent) -> list[dto.Message]:
         return list(_written(conversation, happened))
     if happened.type == "diagnostic":
         return list(_remark(conversation, happened))
+    if happened.type == "run.steered" and "index" in happened.data:
+        words = str(happened.data.get("text", ""))
+        return [_added(conversation, happened, "user", state="complete", words=words)]
     return []
 
 

@@ -253,6 +253,7 @@ class Operations:
             metadata=arguments.get("metadata") or None,
             response_format=arguments.get("response_format"),
             pictures=pictures_of(arguments),
+            anyway=bool(arguments.get("anyway")),
         )
         accepted = {"session": conversation_id, "run": run.run_id, "request_id": request_id}
         await send({"accepted": accepted})
