@@ -76,7 +76,8 @@ def unpacked(raw: bytes, encoding: str, *, whole: bool) -> Body:
             data = reader.decompress(raw, RAW_CAP_BYTES)
         except zlib.error:
             continue
-        return Body(data, whole and reader.eof)
+        # Not one byte came of it: it is not what it is said to be.
+        return Body(data, whole and reader.eof) if data or reader.eof else Body(b"", False, encoding)
     return Body(b"", False, encoding)
 
 

@@ -15,7 +15,11 @@ class Echoes:
     """The secrets of one call, with the names they are shown under."""
 
     def __init__(self, secrets: Iterable[tuple[str, str]]) -> None:
-        shown = {value: f"[secret {name}]" for name, value in secrets if len(value) >= SHORTEST}
+        shown: dict[str, str] = {}
+        for name, value in secrets:
+            if len(value) >= SHORTEST:
+                # A host is told in lower case.
+                shown |= {value.lower(): f"[secret {name}]", value: f"[secret {name}]"}
         # A longer one may hold a shorter one.
         self._shown = dict(sorted(shown.items(), key=lambda each: -len(each[0])))
 
