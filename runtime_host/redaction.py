@@ -4,6 +4,9 @@ Owns the forms in which a secret may appear in text and the masking of them. Mus
 secrets come from or where text goes. Invariants: once a secret is added no form of it passes whole,
 however the text was split; text that holds none passes unchanged, and completely once flushed.
 
+`Published` masks also what looks like a secret by its shape (`runtime_host.secret_shapes`): it is for what is told,
+and not for what is kept to go on with.
+
 A masked form is the secret itself, as JSON writes it, percent-encoded, in hex, or inside base64 at
 any alignment (`Basic` and `Bearer` headers are base64 of more than the secret). An end of text that
 breaks off inside a form is masked too when it shows at least `TELLING_CHARS` of it or at least half.
@@ -13,8 +16,10 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, quote_plus
+
+from runtime_host import secret_shapes
 
 MASK = "[redacted]"
 SHORTEST_SECRET_CHARS = 8
@@ -37,6 +42,8 @@ class Redactor:
 
     def __init__(self) -> None:
         self._forms_of: dict[str, tuple[str, ...]] = {}
+        self._mask_of: dict[str, str] = {}
+        self._added: set[str] = set()
         self._holders: dict[str, dict[str, str]] = {}
         self._forms: tuple[str, ...] = ()
         self._by_first: dict[str, tuple[str, ...]] = {}
@@ -55,28 +62,41 @@ class Redactor:
         """
         if len(secret) < SHORTEST_SECRET_CHARS:
             raise SecretTooShortError(f"a secret needs at least {SHORTEST_SECRET_CHARS} characters to be masked")
+        self._added.add(secret)
         if secret not in self._forms_of:
-            self._forms_of[secret] = _forms(secret)
-            self._index()
+            self._learn(secret, MASK)
+
+    def _learn(self, secret: str, mask: str) -> None:
+        known = self._forms_of.get(secret)
+        if known is None:
+            known = self._forms_of[secret] = _forms(secret)
+        # Of a form that two secrets have, the name that came last is told.
+        self._mask_of |= dict.fromkeys(known, mask)
+        self._index()
 
     def remove(self, secret: str) -> None:
-        """Forget a secret that opens nothing any more."""
+        """Forget a secret that opens nothing any more; one that somebody holds stays masked."""
+        self._added.discard(secret)
+        self._forget(secret)
+
+    def _forget(self, secret: str) -> None:
+        if secret in self._added or any(secret in held for held in self._holders.values()):
+            return
         if self._forms_of.pop(secret, None) is not None:
             self._index()
 
     def hold(self, holder: str, name: str, secrets: Iterable[str]) -> None:
-        """Mask `secrets` until `holder` lets go, as `[secret name]`."""
+        """Mask `secrets` until `holder` lets go, as `[secret name]`. One that is too short to be masked is left out."""
         held = self._holders.setdefault(holder, {})
         for secret in secrets:
-            if held.get(secret) != name:
+            if len(secret) >= SHORTEST_SECRET_CHARS and held.get(secret) != name:
                 held[secret] = name
-                self.add(secret)
+                self._learn(secret, f"[secret {name}]")
 
     def release(self, holder: str) -> None:
-        """Forget what a holder had masked, unless another one holds it too."""
+        """Forget what a holder had masked, unless it is masked for others too."""
         for secret in self._holders.pop(holder, {}):
-            if not any(secret in held for held in self._holders.values()):
-                self.remove(secret)
+            self._forget(secret)
 
     def text(self, text: str) -> str:
         """`text` with every form of every secret masked."""
@@ -112,17 +132,18 @@ class Redactor:
         for form in forms:
             by_first.setdefault(form[0], []).append(form)
         self._forms = tuple(forms)
+        self._mask_of = {form: self._mask_of[form] for form in forms}
         self._by_first = {first: tuple(some) for first, some in by_first.items()}
         self._longest = max(map(len, forms), default=0)
         beginnings = sorted({form[:SHORTEST_SECRET_CHARS] for form in forms})
         self._beginning = re.compile("|".join(map(re.escape, beginnings))) if beginnings else _NOWHERE
         self._sprouts = frozenset(start[:size] for start in beginnings for size in range(1, SHORTEST_SECRET_CHARS))
 
-    def _matches(self, text: str) -> Iterator[tuple[int, int]]:
+    def _matches(self, text: str) -> Iterator[tuple[int, int, str]]:
         for form in self._forms:
             start = text.find(form)
             while start >= 0:
-                yield start, start + len(form)
+                yield start, start + len(form), self._mask_of[form]
                 start = text.find(form, start + 1)
 
     def _sprout_at(self, text: str) -> int:
@@ -141,6 +162,62 @@ class Redactor:
                 grown = [len(form) for form in some if len(form) > len(end) and form.startswith(end)]
                 if grown:
                     yield start, min(grown)
+
+
+class Masks(Protocol):
+    """What masks known secrets."""
+
+    def text(self, text: str, /) -> str: ...
+    def value(self, value: Any, /) -> Any: ...
+    def stream(self) -> "Masking": ...
+
+
+class Masking(Protocol):
+    """A mask of a text that arrives in pieces."""
+
+    def feed(self, chunk: str, /) -> str: ...
+    def flush(self) -> str: ...
+
+
+class Published:
+    """For what others get to see: masks the secrets that are known, and what looks like one."""
+
+    def __init__(self, known: Masks) -> None:
+        self._known = known
+
+    def text(self, text: str) -> str:
+        """`text` with both masked."""
+        return secret_shapes.masked(self._known.text(text))
+
+    def value(self, value: Any) -> Any:
+        """A JSON value with every string in it masked, keys included. One that needs no mask is given back itself."""
+        value = self._known.value(value)
+        if secret_shapes.may_hold_members("\0".join(_strings(value)) + "\0"):
+            return secret_shapes.masked_value(value)
+        return value
+
+    def stream(self) -> "PublishedStream":
+        """Masks one text that arrives in pieces."""
+        return PublishedStream(self._known.stream())
+
+
+class PublishedStream:
+    """Masks a text fed in pieces; holds back only an end that may yet become a secret."""
+
+    __slots__ = ("_known", "_shapes")
+
+    def __init__(self, known: Masking) -> None:
+        self._known = known
+        self._shapes = secret_shapes.ShapeStream()
+
+    def feed(self, chunk: str) -> str:
+        """What of the text so far may be shown and was not yet."""
+        shown = self._known.feed(chunk)
+        return self._shapes.feed(shown) if shown else ""
+
+    def flush(self) -> str:
+        """The rest, at the end of the text."""
+        return self._shapes.feed(self._known.flush()) + self._shapes.flush()
 
 
 class StreamRedactor:
@@ -178,9 +255,9 @@ class StreamRedactor:
     def _give(self, text: str, hold: int, unfinished: int | None = None) -> str:
         spans = list(self._redactor._matches(text))
         if self._covered:
-            spans.append((0, self._covered))
+            spans.append((0, self._covered, ""))
         if unfinished is not None:
-            spans.append((unfinished, len(text)))
+            spans.append((unfinished, len(text), MASK))
         if not spans:
             self._held = text[hold:]
             return text[:hold]
@@ -188,13 +265,13 @@ class StreamRedactor:
         pieces: list[str] = []
         at = 0
         covered = 0
-        for start, end in spans:
+        for start, end, mask in spans:
             if start >= hold:
                 # Lies whole inside what is held back, and is found there again.
                 break
             if start >= at and not (start == 0 and self._covered):
                 pieces.append(text[at:start])
-                pieces.append(MASK)
+                pieces.append(mask)
             at = max(at, end)
         if at < hold:
             pieces.append(text[at:hold])

@@ -22,7 +22,7 @@ import msgspec
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop.plugins.base import Credential, CredentialCheck, CredentialShape, Mount, Plugin, PluginError
 from runtime_host.loop.sealing import NotOpenedError, Place, Sealed, SealingKeyError, Seals, checked_key, seal, unseal
-from runtime_host.redaction import SHORTEST_SECRET_CHARS, Redactor
+from runtime_host.redaction import Redactor
 from runtime_host.storage.base import AgentStore, AgentTx
 from runtime_host.storage.rows import MountRow, SecretRow
 from runtime_host.storage.salvage_rows import FILE_UUID
@@ -546,9 +546,7 @@ class MountCredentials:
         return told
 
     def _mask(self, name: str, fields: Mapping[str, str]) -> None:
-        self._redactor.hold(
-            self._holder, name, [each for each in maskable(fields) if len(each) >= SHORTEST_SECRET_CHARS]
-        )
+        self._redactor.hold(self._holder, name, maskable(fields))
 
     async def _read(self, fn: Callable[[AgentTx], T]) -> T:
         return await (await self._open_store()).read(fn)
