@@ -191,14 +191,18 @@ class Published:
 
     def value(self, value: Any) -> Any:
         """A JSON value with every string in it masked, keys included. One that needs no mask is given back itself."""
-        value = self._known.value(value)
-        if secret_shapes.may_hold_members("\0".join(_strings(value)) + "\0"):
-            return secret_shapes.masked_value(value)
-        return value
+        return shapes_masked(self._known.value(value))
 
     def stream(self) -> "PublishedStream":
         """Masks one text that arrives in pieces."""
         return PublishedStream(self._known.stream())
+
+
+def shapes_masked(value: Any) -> Any:
+    """A JSON value in which what looks like a secret is masked. One that needs no mask is given back itself."""
+    if secret_shapes.may_hold_members("\0".join(_strings(value)) + "\0"):
+        return secret_shapes.masked_value(value)
+    return value
 
 
 class PublishedStream:

@@ -109,11 +109,16 @@ def _block(value: str, after: str) -> bool:
 
 def _plain(text: str, at: int, size: int) -> int | None:
     """The sign itself, where no word goes on."""
-    return None if at and text[at - 1].isalnum() else at + size
+    return None if at and _goes_on(text[at - 1]) else at + size
+
+
+def _goes_on(char: str) -> bool:
+    # Not in other scripts: they write no space before it.
+    return char.isascii() and char.isalnum()
 
 
 def _model_sign(text: str, at: int, size: int) -> int | None:
-    return None if at and (text[at - 1].isalnum() or text[at - 1] in "-_") else at + size
+    return None if at and (_goes_on(text[at - 1]) or text[at - 1] in "-_") else at + size
 
 
 _PEM_HEAD: Final = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,12} ){0,3}\Z")
@@ -129,7 +134,7 @@ _USER: Final = re.compile(r"""[^\s/:@'"<>\\]{0,64}:""")
 
 
 def _address(text: str, at: int, size: int) -> int | None:
-    user = _USER.match(text, at + size) if at and text[at - 1].isalnum() else None
+    user = _USER.match(text, at + size) if at and _goes_on(text[at - 1]) else None
     return None if user is None else user.end()
 
 

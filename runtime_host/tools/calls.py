@@ -21,6 +21,7 @@ from runtime_host.canonical import NotJsonError, clean_text, freeze
 from runtime_host.definitions import TrustedContext
 from runtime_host.errors import AgentUnresolvedEffectError, StorageError
 from runtime_host.loop.own_thread import in_own_thread
+from runtime_host.redaction import shapes_masked
 from runtime_host.storage.base import AgentStore, AgentTx, ToolCallRecord, ToolOutcome
 from runtime_host.tools.base import (
     USUAL_BOUNDS,
@@ -528,7 +529,7 @@ class SessionTools:
             _log.warning("the host did not take a retained observation: %s", type(error).__name__)
 
     def _bounded(self, payload: Any) -> Any:
-        payload = freeze(self.redactor.value(payload))
+        payload = freeze(shapes_masked(self.redactor.value(payload)))
         if isinstance(payload, str):
             return bound_text(payload, MAX_TOLD_BYTES)
         size_bytes = len(json.dumps(payload, ensure_ascii=False).encode())

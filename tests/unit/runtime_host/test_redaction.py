@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from runtime_host.redaction import MASK, TELLING_CHARS, Redactor, SecretTooShortError
+from runtime_host.redaction import MASK, TELLING_CHARS, Published, Redactor, SecretTooShortError
 
 KEY = "sk-canary-3f9A/x+0Zq7=Lm"
 secrets = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), min_size=8, max_size=40)
@@ -155,3 +155,57 @@ def test_a_value_is_masked_wherever_the_secret_stands(key: str, at: int) -> None
 def test_a_value_without_a_secret_is_given_back_as_it_is() -> None:
     value = {"id": "call_1", "arguments": {"note": "sk-can"}}
     assert redactor(KEY).value(value) is value
+
+
+def test_what_somebody_holds_is_masked_under_its_name_until_it_is_let_go() -> None:
+    made = redactor()
+    made.hold("agent", "github", [KEY, "short"])
+    assert made.text(f"a {KEY} b short") == "a [secret github] b short"
+    assert through(made, list(f"a {KEY} b")) == "a [secret github] b"
+    made.hold("other agent", "hub", [KEY])
+    made.release("agent")
+    assert KEY not in made.text(KEY), "another one holds it too"
+    made.release("other agent")
+    assert made.text(KEY) == KEY
+
+
+def test_a_key_that_a_mount_has_too_stays_masked_when_either_lets_go() -> None:
+    for first in ("mount", "connector"):
+        made = redactor(KEY)
+        made.hold("agent", "github", [KEY])
+        made.add(KEY)
+        assert made.text(KEY) == "[secret github]"
+        if first == "mount":
+            made.release("agent")
+        else:
+            made.remove(KEY)
+        assert KEY not in made.text(KEY)
+        made.release("agent")
+        made.remove(KEY)
+        assert made.text(KEY) == KEY
+
+
+_SHAPED = "sk-" + "Zq7LmA9x0Bc3" * 4
+
+
+@given(
+    parts=st.lists(st.sampled_from([KEY, KEY[:9], _SHAPED, "api_key=", "Zq7LmA9x0Bc3Zq7LmA9x", " and ", "sk-", "é"])),
+    at=st.lists(st.integers(0, 10_000), max_size=12),
+)
+def test_what_is_published_has_neither_wherever_it_is_cut(parts: list[str], at: list[int]) -> None:
+    text = "".join(parts)
+    made = Published(redactor(KEY))
+    stream = made.stream()
+    pieces = [stream.feed(piece) for piece in cut(text, at)]
+    shown = "".join([*pieces, stream.flush()])
+    assert shown == made.text(text)
+    assert KEY not in shown
+    assert f"{_SHAPED} " not in f"{shown} "
+
+
+def test_a_published_value_is_given_back_itself_when_it_needs_no_mask() -> None:
+    made = Published(redactor(KEY))
+    plain = {"id": "1", "arguments": {"key": "value", "n": [1, None]}, "text": "fine: a key, a token"}
+    assert made.value(plain) is plain
+    shown = made.value({"api_key": "Zq7LmA9x0Bc3Zq7LmA9x", "text": [f"{KEY} {_SHAPED}"], "n": 1})
+    assert shown == {"api_key": "[secret: labelled key]", "text": [f"{MASK} sk-[secret: API key]"], "n": 1}

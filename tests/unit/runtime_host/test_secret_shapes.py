@@ -103,6 +103,7 @@ def cut(text: str, at: list[int]) -> list[str]:
 def test_a_secret_is_told_by_kind_and_masked(kind: str, secret: str) -> None:
     text = f"Here it is: {secret} , use it."
     assert kinds_in(text) == (kind,)
+    assert kinds_in(f"这是密钥{secret}") == (kind,)
     shown = masked(text)
     assert mask_of(kind) in shown
     assert shown.startswith("Here it is: ")
