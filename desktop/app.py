@@ -199,7 +199,7 @@ class Host:
                 durability="durable",
                 resolve_tools=host_tools.resolve_host_tools,
                 on_retained_observation=host_tools.retained(functools.partial(self.tell, "tool", "warning")),
-                plugins=plugins(paths, self.programs, self.network.without_login, self._toolchains),
+                plugins=plugins(paths, self.programs, self.network.now, self._toolchains),
                 seeds=USUAL_SEEDS,
                 artifacts=shelves(lambda agent_id: paths.agent(agent_id) / "artifacts"),
                 tenant=self.settings.profile_uuid,

@@ -4,7 +4,7 @@ Owns which there are and their order, which is that of the tools a model is offe
 who uses them. Invariant: nothing here starts, connects or loads anything before a call.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from desktop.paths import ProfilePaths, private_dir
@@ -22,7 +22,7 @@ from runtime_host.programs import Programs, Toolchains
 def plugins(
     paths: ProfilePaths,
     programs: Programs,
-    network: Callable[[], NetworkSettings],
+    network: Callable[[], Awaitable[NetworkSettings]],
     toolchains: Callable[[], Toolchains],
 ) -> tuple[Plugin, ...]:
     """All of them, each once."""

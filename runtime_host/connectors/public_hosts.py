@@ -9,16 +9,15 @@ names only, where the caller says so; no proxy is used but one that the person n
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from runtime_host.connectors.base_url import is_loopback
-from runtime_host.connectors.network import DIRECT, NetworkSettings, ProxyServer
+from runtime_host.connectors.network import DIRECT, NetworkSettings
 from runtime_host.connectors.public_addresses import (
     NOTHING_SENT,
     HostRefusedError,
     IPAddress,
-    WebAddress,
     literal,
     read_host,
     refuse_not_public,
@@ -33,6 +32,7 @@ MOST_ADDRESSES: Final = 32
 
 LookUp = Callable[[str], Awaitable[Sequence[str]]]
 """All addresses of a name; OSError when there is none."""
+NetworkNow = Callable[[], Awaitable[NetworkSettings]]
 Beside = Callable[[IPAddress], bool]
 """Whether an address, public by its form, is this computer's or on the same link."""
 
@@ -76,15 +76,20 @@ class Reach:
     port_of: Callable[[IPAddress, int], tuple[str, int]] | None = None
 
 
+async def _direct() -> NetworkSettings:
+    return DIRECT
+
+
 class PublicHosts:
     """Connections of tools.
 
     Args:
-        network: the network settings as they are now. Its proxy is used when a person named it, the environment's not.
+        network: tells the network settings as they hold now; asked for each request. Their proxy is used when a person
+            named it, the environment's not.
         reach: see there.
     """
 
-    def __init__(self, network: Callable[[], NetworkSettings] = lambda: DIRECT, *, reach: Reach | None = None) -> None:
+    def __init__(self, network: NetworkNow = _direct, *, reach: Reach | None = None) -> None:
         self._network = network
         self._reach = reach or Reach()
 
@@ -103,18 +108,14 @@ class PublicHosts:
         """Load what `transport` needs, away from the event loop."""
         await in_own_thread(_load_stack, "load the HTTP stack")
 
-    @property
-    def network(self) -> NetworkSettings:
-        return self._network()
-
-    def proxy_for(self, address: WebAddress) -> ProxyServer | None:
-        """The proxy that a person named for this address.
+    async def network(self) -> NetworkSettings:
+        """The settings as they hold now, with a proxy only where a person named one.
 
         Raises:
-            ConnectorError: there is one and it cannot be used.
+            ConnectorError: a person named one that cannot be used.
         """
-        network = self._network()
-        return network.proxy_for(str(address)) if network.origin == "set" else None
+        network = await self._network()
+        return network if network.origin == "set" else replace(network, proxy=None, problem="")
 
     async def places(self, host: str, port: int, *, loopback: bool) -> tuple[tuple[str, int], ...]:
         """Where a connection to `host` may be dialled.

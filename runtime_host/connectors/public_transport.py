@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import httpcore2
 import httpx2
 
+from runtime_host.connectors.network import NetworkSettings
 from runtime_host.connectors.public_addresses import HostRefusedError, WebAddress, read_address
 from runtime_host.connectors.transport import open_connections, system_tls_context
 from runtime_host.loop.own_thread import in_own_thread
@@ -30,7 +31,8 @@ class PublicTransport(httpx2.AsyncBaseTransport):
     def __init__(self, hosts: "PublicHosts", *, loopback: bool) -> None:
         self._hosts = hosts
         self._loopback = loopback
-        self._open: list[httpcore2.AsyncConnectionPool | httpx2.AsyncBaseTransport] = []
+        self._pools: dict[str | None, httpcore2.AsyncConnectionPool] = {}
+        self._proxied: set[httpx2.AsyncBaseTransport] = set()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request, once.
@@ -40,28 +42,36 @@ class PublicTransport(httpx2.AsyncBaseTransport):
             ConnectorError: the network settings name something that cannot be used; nothing was sent.
         """
         address = read_address(str(request.url))
-        if self._hosts.proxy_for(address) is not None:
-            return await self._through_proxy(address, request)
-        return await self._straight(address, request)
+        network = await self._hosts.network()
+        if network.proxy_for(str(address)) is not None:
+            return await self._through_proxy(address, request, network)
+        return await self._straight(address, request, network.ca_file if address.scheme == "https" else None)
 
     async def aclose(self) -> None:
-        for each in self._open:
-            await each.aclose()
-        self._open.clear()
+        for pool in self._pools.values():
+            await pool.aclose()
+        for connections in self._proxied:
+            await connections.aclose()
+        self._pools.clear()
+        self._proxied.clear()
 
-    async def _straight(self, address: WebAddress, request: httpx2.Request) -> httpx2.Response:
+    async def _pool(self, ca_file: str | None) -> httpcore2.AsyncConnectionPool:
+        """Connections with the certificates that are trusted; None for without TLS."""
         tls = None
-        if address.scheme == "https":
-            ca_file = self._hosts.network.ca_file
+        if ca_file is not None:
             tls = await in_own_thread(lambda: system_tls_context(ca_file), "read certificates")
-        pool = httpcore2.AsyncConnectionPool(
-            ssl_context=tls,
-            # A connection belongs to the address that was checked for it.
-            max_keepalive_connections=0,
-            retries=0,
-            network_backend=_Guarded(self._hosts, loopback=self._loopback),
-        )
-        self._open.append(pool)
+        if ca_file not in self._pools:
+            self._pools[ca_file] = httpcore2.AsyncConnectionPool(
+                ssl_context=tls,
+                max_connections=None,
+                max_keepalive_connections=0,
+                retries=0,
+                network_backend=_Guarded(self._hosts, loopback=self._loopback),
+            )
+        return self._pools[ca_file]
+
+    async def _straight(self, address: WebAddress, request: httpx2.Request, ca_file: str | None) -> httpx2.Response:
+        pool = await self._pool(ca_file)
         sent = httpcore2.Request(
             request.method,
             httpcore2.URL(
@@ -82,11 +92,11 @@ class PublicTransport(httpx2.AsyncBaseTransport):
         assert isinstance(stream, AsyncIterable)
         return httpx2.Response(response.status, headers=response.headers, stream=_Body(stream), request=request)
 
-    async def _through_proxy(self, address: WebAddress, request: httpx2.Request) -> httpx2.Response:
+    async def _through_proxy(
+        self, address: WebAddress, request: httpx2.Request, network: NetworkSettings
+    ) -> httpx2.Response:
         await self._hosts.allow_through_proxy(address.host)
-        network = self._hosts.network
         connections = await in_own_thread(lambda: open_connections(network=network), "read certificates")
-        self._open.append(connections)
         sent = httpx2.Request(
             request.method,
             str(address),
@@ -94,10 +104,18 @@ class PublicTransport(httpx2.AsyncBaseTransport):
             stream=request.stream,
             extensions={"timeout": request.extensions.get("timeout", {})},
         )
-        if sent.url.raw_host != address.host.encode() or sent.url.userinfo:
-            # The proxy is told what the URL's own reader makes of it.
-            raise HostRefusedError("The host of the address could not be read in one way only. Nothing was sent there.")
-        return await connections.handle_async_request(sent)
+        try:
+            if sent.url.raw_host != address.host.encode() or sent.url.userinfo:
+                # The proxy is told what the URL's own reader makes of it.
+                raise HostRefusedError("The host of the address could be read in two ways. Nothing was sent there.")
+            response = await connections.handle_async_request(sent)
+        except BaseException:
+            await connections.aclose()
+            raise
+        assert isinstance(response.stream, AsyncIterable)
+        # Of this request alone: the next one goes as the settings are then.
+        body = _Body(response.stream, connections, self._proxied)
+        return httpx2.Response(response.status_code, headers=response.headers, stream=body, request=request)
 
 
 class _Guarded(httpcore2.AsyncNetworkBackend):
@@ -148,8 +166,25 @@ class _Guarded(httpcore2.AsyncNetworkBackend):
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, stream: AsyncIterable[bytes]) -> None:
+    """The body of an answer.
+
+    Args:
+        stream: of it.
+        connections: what ends with it.
+        among: where these are noted until then.
+    """
+
+    def __init__(
+        self,
+        stream: AsyncIterable[bytes],
+        connections: httpx2.AsyncBaseTransport | None = None,
+        among: set[httpx2.AsyncBaseTransport] | None = None,
+    ) -> None:
         self._stream = stream
+        self._connections = connections
+        self._among = set() if among is None else among
+        if connections is not None:
+            self._among.add(connections)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -161,6 +196,9 @@ class _Body(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         if hasattr(self._stream, "aclose"):
             await self._stream.aclose()
+        if self._connections is not None:
+            self._among.discard(self._connections)
+            await self._connections.aclose()
 
 
 def _headers(address: WebAddress, request: httpx2.Request) -> list[tuple[bytes, bytes]]:

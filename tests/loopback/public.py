@@ -32,9 +32,10 @@ class PublicNet:
         self.dialled: list[str] = []
 
     def hosts(self, network: NetworkSettings = DIRECT) -> PublicHosts:
-        return PublicHosts(
-            lambda: network, reach=Reach(look_up=self._look_up, is_beside=lambda _: False, port_of=self._port_of)
-        )
+        async def now() -> NetworkSettings:
+            return network
+
+        return PublicHosts(now, reach=Reach(look_up=self._look_up, is_beside=lambda _: False, port_of=self._port_of))
 
     async def _look_up(self, host: str) -> Sequence[str]:
         self.asked.append(host)
