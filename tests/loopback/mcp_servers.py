@@ -425,12 +425,17 @@ class OneToken:
 
 @contextlib.asynccontextmanager
 async def over_http(
-    make: Callable[..., MCPServer], did: Noted, *, accounts: Accounts | None = None, token: str = "", **more: Any
+    make: Callable[..., MCPServer],
+    did: Noted,
+    *,
+    accounts: Accounts | None = None,
+    token: str = "",
+    port: int | None = None,
 ) -> AsyncIterator[str]:
     """A server at an address of this computer, which is given."""
     import uvicorn
 
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", port or 0))
     origin = f"http://127.0.0.1:{listening.getsockname()[1]}"
     options: dict[str, Any] = {}
     if accounts is not None or token:
@@ -444,7 +449,7 @@ async def over_http(
         options["auth_server_provider"] = accounts
     elif token:
         options["token_verifier"] = OneToken(token)
-    app = make(did, **options).streamable_http_app(**more)
+    app = make(did, **options).streamable_http_app()
     config = uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=1, ws="none")
     server = uvicorn.Server(config)
     # Signals are the test run's.

@@ -125,14 +125,13 @@ class McpPlugin(Plugin):
 
     async def remote_tools(self, mount: Mount, credential: Credential | None, kept: Kept) -> tuple[RemoteTool, ...]:
         """See `Plugin.remote_tools`."""
-        async with self._spoken_with(mount, credential, kept) as conversation:
-            return await conversation.tools()
+        async with self._spoken_with(mount, credential, kept) as (_, told):
+            return told
 
     async def call(self, call: PluginCall) -> PluginAnswer:
         """See `Plugin.call`."""
         within_s = setup.call_s(call.mount.config)
-        async with self._spoken_with(call.mount, call.credential, call.kept) as conversation:
-            told = await conversation.tools()
+        async with self._spoken_with(call.mount, call.credential, call.kept) as (conversation, told):
             admitted = (call.mount.snapshot or {}).get("digest")
             if digest_of_tools(told) != admitted:
                 raise PluginError(
@@ -192,8 +191,8 @@ class McpPlugin(Plugin):
     @asynccontextmanager
     async def _spoken_with(
         self, mount: Mount, credential: Credential | None, kept: Kept
-    ) -> "AsyncIterator[Conversation]":
-        """A server that can be asked, with its credential at hand meanwhile."""
+    ) -> "AsyncIterator[tuple[Conversation, tuple[RemoteTool, ...]]]":
+        """A server that was just asked for its tools, and those, with its credential at hand meanwhile."""
         server = setup.server_of(mount.config)
         asked = self.consent(mount)
         if asked is not None and await kept.get(*CONSENT) != asked.digest:
@@ -204,7 +203,7 @@ class McpPlugin(Plugin):
             )
         line = self._line(mount, server, credential)
         async with line.used():
-            yield await line.conversation(self, mount, server, credential, kept)
+            yield await line.listed(self, mount, server, credential, kept)
 
     def _line(self, mount: Mount, server: "setup.Local | setup.Remote", credential: Credential | None) -> "_Line":
         key = (mount.agent_id, mount.installation_id)
@@ -309,41 +308,58 @@ class _Line:
             if not self.users:
                 self._unused()
 
-    async def conversation(
+    async def listed(
         self,
         plugin: McpPlugin,
         mount: Mount,
         server: "setup.Local | setup.Remote",
         credential: Credential | None,
         kept: Kept,
-    ) -> "Conversation":
-        """The one there is, or a new one.
+    ) -> "tuple[Conversation, tuple[RemoteTool, ...]]":
+        """The conversation there is, or a new one, and the tools that the server told just now.
 
         Raises:
             PluginError: it cannot be had.
         """
+        while True:
+            async with self._opening:
+                found, fresh = await self._had(plugin, mount, server, credential, kept)
+            await found.opened(START_S)
+            try:
+                return found, await found.tools()
+            except PluginError as fault:
+                # A server forgets conversations, and one that idled may be gone. Nothing was asked of it yet.
+                if fresh or fault.code in _REJECTED:
+                    raise
+
+    async def _had(
+        self,
+        plugin: McpPlugin,
+        mount: Mount,
+        server: "setup.Local | setup.Remote",
+        credential: Credential | None,
+        kept: Kept,
+    ) -> "tuple[Conversation, bool]":
         code = await sdk.protocol()
-        async with self._opening:
-            if self._conversation is not None and not self._conversation.alive:
-                await self._conversation.end()
-                self._conversation = None
-            if self._ended:
-                raise PluginError("The mount was let go of. Nothing was done.", code="mcp_unreachable", transient=True)
-            if self._conversation is None:
-                if isinstance(server, setup.Local):
-                    order = await in_own_thread(lambda: plugin.order(mount, server, credential), "mcp: order")
-                    self._conversation = code.local(setup.in_words(server), plugin.programs, order)
-                else:
-                    self._transport = await plugin.transport(server)
-                    self._signed_in = code.SignedIn(server) if server.sign_in else None
-                    await self._at_hand(credential, kept)
-                    client = code.client(self._transport, self._signed_in)
-                    self._conversation = code.remote(setup.in_words(server), server.address, client)
-            else:
-                await self._at_hand(credential, kept)
-            found = self._conversation
-        await found.opened(START_S)
-        return found
+        if self._conversation is not None and not self._conversation.alive:
+            await self._conversation.end()
+            self._conversation = None
+        if self._ended:
+            raise PluginError("The mount was let go of. Nothing was done.", code="mcp_unreachable", transient=True)
+        if self._conversation is not None:
+            await self._at_hand(credential, kept)
+            return self._conversation, False
+        if isinstance(server, setup.Local):
+            order = await in_own_thread(lambda: plugin.order(mount, server, credential), "mcp: order")
+            self._conversation = code.local(setup.in_words(server), plugin.programs, order)
+        else:
+            self._transport = await plugin.transport(server)
+            self._signed_in = code.SignedIn(server) if server.sign_in else None
+            await self._at_hand(credential, kept)
+            client = code.client(self._transport, self._signed_in)
+            self._conversation = code.remote(setup.in_words(server), server.address, client)
+        made: Conversation = self._conversation
+        return made, True
 
     async def end(self) -> None:
         """End it. Idempotent."""

@@ -63,7 +63,12 @@ class Local(NamedTuple):
 
 
 class Remote(NamedTuple):
-    """A server at an address. `origin` is scheme, host and port."""
+    """A server at an address.
+
+    Attributes:
+        origin: scheme, host and port.
+        loopback: whether it is on this computer, and may be.
+    """
 
     address: str
     origin: str
@@ -199,7 +204,8 @@ def _remote(config: Mapping[str, Any]) -> Remote:
     shown = f"[{host}]" if ":" in host else host
     origin = f"{parts.scheme}://{shown}" + (f":{parts.port}" if parts.port is not None else "")
     client_id = _plain(config.get("client_id") or "", "The client id")
-    return Remote(parts.geturl(), origin, loopback, config.get("sign_in") is True, client_id)
+    # One elsewhere has no business on this computer, whatever is ticked.
+    return Remote(parts.geturl(), origin, loopback and here, config.get("sign_in") is True, client_id)
 
 
 def _checked(address: str) -> SplitResult:

@@ -17,9 +17,11 @@ from runtime_host.loop.plugins.base import (
     PluginError,
     digest_of_tools,
 )
-from runtime_host.loop.plugins.mcp import McpPlugin
+from runtime_host.loop.plugins.mcp import McpPlugin, setup
 from tests.loopback import mcp_servers
 from tests.loopback.mcp_servers import Accounts, Noted, StreamPrograms, behaves, over_http
+from tests.loopback.public import Canary, PublicNet
+from tests.loopback.web_server import Question, Reply, WebServer
 
 
 class Remembered:
@@ -395,6 +397,12 @@ async def test_settings_that_mean_nothing_are_refused(bench: Bench, config: dict
     assert not bench.hosts.asked
 
 
+async def test_a_server_elsewhere_has_no_business_on_this_computer() -> None:
+    ticked = {"transport": "http", "address": "https://mcp.example.com/mcp", "loopback": True}
+    assert not setup.server_of(ticked).loopback  # type: ignore[union-attr]
+    assert setup.server_of({**ticked, "address": "http://127.0.0.1:9/mcp"}).loopback  # type: ignore[union-attr]
+
+
 # -------------------------------------------------------------------------------------- over http
 
 
@@ -538,3 +546,146 @@ async def browse(address: str) -> None:
         page = await browser.get(back)
         assert page.status_code == 200
         assert "signed in" in page.text
+
+
+# ------------------------------------------------------------------------- servers that are none of the SDK's
+
+
+def a_server(call: Reply | None, asked: list[str]) -> WebServer:
+    """A server by hand, which answers a call as it is told to; None hangs up."""
+
+    def answer(question: Question) -> Reply:
+        if question.method == "DELETE":
+            return Reply(status=200)
+        message = question.json()
+        asked.append(message["method"])
+        results: dict[str, Any] = {
+            "initialize": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "by hand", "version": "1"},
+            },
+            "tools/list": {"tools": [{"name": "do", "inputSchema": {"type": "object"}}]},
+        }
+        if "id" not in message:
+            return Reply(status=202)
+        if message["method"] == "tools/call":
+            if call is None:
+                raise OSError
+            return call._replace(body={**call.body, "id": message["id"]}) if isinstance(call.body, dict) else call
+        if message["method"] not in results:
+            error = {"code": -32601, "message": "no such method"}
+            return Reply({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        return Reply({"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]})
+
+    return WebServer({"/mcp": answer})
+
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "landed"),
+    [
+        (Reply(status=500), "mcp_lost", "perhaps"),
+        (Reply(status=503), "mcp_lost", "perhaps"),
+        (Reply(status=404), "mcp_refused", "no"),
+        (Reply(status=400), "mcp_refused", "no"),
+        (Reply(status=401), "credential_rejected", "no"),
+        (Reply(status=403), "credential_rejected", "no"),
+        (Reply(status=429), "mcp_busy", "no"),
+        (Reply(status=202), "mcp_lost", "perhaps"),
+        (Reply(b"{}", headers={**JSON, "content-encoding": "gzip"}), "mcp_lost", "perhaps"),
+        (Reply(b"no json", headers=JSON), "mcp_lost", "perhaps"),
+        (Reply(b"<p>", headers={"content-type": "text/html"}), "mcp_lost", "perhaps"),
+        (Reply(headers=JSON, endless=b'"' + b"x" * 65536), "mcp_lost", "perhaps"),
+        (Reply({"jsonrpc": "2.0", "error": {"code": -32602, "message": "bad"}}), "mcp_refused", "no"),
+        (Reply({"jsonrpc": "2.0", "error": {"code": -32603, "message": "bad"}}), "mcp_lost", "perhaps"),
+        (None, "mcp_lost", "perhaps"),
+    ],
+)
+async def test_what_the_end_of_a_call_says_of_its_effect(
+    bench: Bench, reply: Reply | None, code: str, landed: str
+) -> None:
+    asked: list[str] = []
+    async with a_server(reply, asked) as server:
+        bench.at(server.url + "/mcp")
+        await bench.look()
+        refused = await bench.refused("do")
+        assert (refused.code, refused.landed, refused.transient) == (code, landed, code == "mcp_busy")
+        await bench.plugin.let_go()
+    assert asked.count("tools/call") == 1, "asked once, whatever came of it"
+
+
+async def test_a_conversation_that_a_server_forgot_is_begun_anew_before_the_call(bench: Bench) -> None:
+    async with over_http(mcp_servers.good, bench.did) as first:
+        bench.at(first)
+        await bench.look()
+        snapshot = bench.mount.snapshot
+        await bench.call("add", left=1, right=1)
+    port = httpx2.URL(first).port
+    async with over_http(mcp_servers.good, bench.did, port=port) as again:
+        assert again == first
+        assert (await bench.call("add", left=2, right=2)).success
+        assert bench.mount.snapshot == snapshot
+        await bench.plugin.let_go()
+
+
+@pytest.mark.parametrize("status", [302, 307, 308])
+async def test_a_redirect_to_another_host_takes_nothing_along(bench: Bench, status: int) -> None:
+    async with Canary() as canary:
+        away = f"http://127.0.0.1:{canary.port}/mcp"
+        answer = Reply(status=status, headers={"location": away})
+        async with WebServer({"/mcp": answer}) as server:
+            bench.at(server.url + "/mcp")
+            with pytest.raises(PluginError) as refused:
+                await bench.look(Credential({"token": "canary"}))
+    assert refused.value.landed == "no"
+    assert canary.came == 0
+
+
+@pytest.mark.parametrize("lead", ["https://10.0.0.5", "http://169.254.169.254", "file:///etc"])
+async def test_a_server_does_not_lead_its_sign_in_to_private_hosts(bench: Bench, tmp_path: Path, lead: str) -> None:
+    """Where tokens are asked for, the server says; the address check holds there, too."""
+    net = PublicNet({}, {})
+    plugin = McpPlugin(bench.programs, net.hosts(), lambda mount: str(tmp_path))
+    shown: list[str] = []
+
+    async def show(address: str) -> bool:
+        shown.append(address)
+        return False
+
+    async with WebServer({"/mcp": Reply(status=401)}) as server:
+        server.answers["/.well-known/oauth-protected-resource/mcp"] = Reply(
+            {"resource": server.url + "/mcp", "authorization_servers": [lead]}
+        )
+        bench.at(server.url + "/mcp", sign_in=True)
+        with pytest.raises(PluginError):
+            await plugin.sign_in(bench.mount, bench.kept, show)
+    assert not shown
+    assert not {"10.0.0.5", "169.254.169.254"} & set(net.dialled)
+    await plugin.aclose()
+
+
+@pytest.mark.parametrize("page", ["javascript:alert(1)", "http://evil.example/authorize", "file:///etc/passwd"])
+async def test_a_browser_is_not_led_to_what_is_no_https_page(bench: Bench, page: str) -> None:
+    shown: list[str] = []
+
+    async def show(address: str) -> bool:
+        shown.append(address)
+        return False
+
+    async with WebServer({"/mcp": Reply(status=401)}) as server:
+        server.answers["/.well-known/oauth-authorization-server"] = Reply(
+            {
+                "issuer": server.url,
+                "authorization_endpoint": page,
+                "token_endpoint": server.url + "/token",
+                "response_types_supported": ["code"],
+            }
+        )
+        bench.at(server.url + "/mcp", sign_in=True, client_id="known")
+        with pytest.raises(PluginError):
+            await bench.plugin.sign_in(bench.mount, bench.kept, show)
+    # What is no address of a page at all counts as not told: the page is then the server's own.
+    assert all(address.startswith(server.url + "/authorize?") for address in shown)
