@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from desktop import conversations
+from desktop import conversations, desk
 from desktop.app import Host
 from desktop.build import BUILD
 from desktop.channel import RendererChannel
@@ -315,7 +315,8 @@ async def test_a_renderer_that_never_reads_costs_nothing_and_then_gets_a_gap(
     """The run ends though nobody reads; memory stays bounded; afterwards the text is whole."""
     server.tokens = 20_000
     small = CHAT.model_copy(update={"limits": Limits(event_buffer_bytes=4_096)})
-    monkeypatch.setattr(conversations, "agent_terms", lambda record, **more: Terms(small))
+    for module in (conversations, desk):
+        monkeypatch.setattr(module, "agent_terms", lambda record, **more: Terms(small))
     puppet = seat.puppet
     await puppet.lock()
     await puppet.wait_for(dto.Selected)
