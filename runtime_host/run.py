@@ -66,6 +66,7 @@ from runtime_host.recovery import (
     resume,
     take_up,
 )
+from runtime_host.redaction import Published
 from runtime_host.results import AgentResult, Artifact, Bounded, DriverResult, RunError, bounded
 from runtime_host.run_lane import RunLane
 from runtime_host.states import (
@@ -463,11 +464,13 @@ class _Drive:
         limits = seat.options.policy.limits
         self.journal = run.journal
         self._first_position = int(run._record.input["position"]) + 1
+        # What is told; what is kept to go on with is masked by the seat's own alone.
+        self._published = Published(seat.redactor)
         self.transcript = Transcript(
             session_id=seat.session_id,
             run_id=run.run_id,
             first_position=self._first_position,
-            redactor=seat.redactor,
+            redactor=self._published,
             limit_bytes=limits.output_bytes,
             now_ms=_now_ms,
         )
@@ -477,7 +480,7 @@ class _Drive:
         self.intake = Intake(
             journal=self.journal,
             transcript=self.transcript,
-            redactor=seat.redactor,
+            redactor=self._published,
             grown=self._text_grew,
             ended=self._item_ended,
             place=None if seat.workspace is None else functools.partial(inside, seat.workspace.root),
@@ -559,6 +562,7 @@ class _Drive:
                 inbox=self.run.inbox,
                 transcript=self.transcript,
                 journal=self.journal,
+                redactor=seat.redactor,
                 said=taken.said if taken is not None else (),
                 jobs=taken.jobs if taken is not None else (),
             )
@@ -1141,7 +1145,7 @@ class _Drive:
 
     def _whole_text(self, native: DriverResult | None) -> str:
         """The run's answer, masked, before any limit of the result."""
-        told = self.seat.redactor.text(clean_text(native.output_text)) if native is not None else ""
+        told = self._published.text(clean_text(native.output_text)) if native is not None else ""
         return told or self.transcript.reply_text()
 
     def _text_was_cut(self) -> bool:
@@ -1220,7 +1224,7 @@ class _Drive:
         )
 
     def _masked(self, error: RunError) -> RunError:
-        redactor = self.seat.redactor
+        redactor = self._published
         return RunError(
             code=error.code,
             message=redactor.text(clean_text(error.message)),

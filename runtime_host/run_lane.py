@@ -10,9 +10,11 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from runtime_host.canonical import freeze
 from runtime_host.drivers.base import Asked, TranscriptMessage
+from runtime_host.intake import Redactor
 from runtime_host.journal import Journal
 from runtime_host.loop import lane
 from runtime_host.storage.base import AgentStore, AgentTx
@@ -26,6 +28,14 @@ class CommitStep(Protocol):
     def __call__(self, change: Callable[[AgentTx], Any], /) -> Awaitable[Any]: ...
 
 
+class _Answer(NamedTuple):
+    job_id: str
+    model: str
+    reason: str
+    usage: Mapping[str, int | None]
+    more: Mapping[str, Any]
+
+
 class RunLane:
     """The `Lane` of a run.
 
@@ -36,6 +46,7 @@ class RunLane:
         inbox: held while what was said to the run is taken, so that it is not changed meanwhile.
         transcript: of the run.
         journal: of the run.
+        redactor: applied to what answers are kept with.
         said: what was said in the run before a restart.
         jobs: what was asked in it before a restart.
     """
@@ -50,6 +61,7 @@ class RunLane:
         inbox: asyncio.Lock,
         transcript: Transcript,
         journal: Journal,
+        redactor: Redactor,
         said: tuple[TranscriptMessage, ...] = (),
         jobs: tuple[ModelJobRow, ...] = (),
     ) -> None:
@@ -60,11 +72,13 @@ class RunLane:
         self._inbox = inbox
         self._transcript = transcript
         self._journal = journal
+        self._redactor = redactor
         self._said = said
         self._usage = _used(jobs)
         self._taker = f"taker_{uuid.uuid4().hex}"
         self._first_item = int(jobs[-1].request.get("first_item", 0)) if jobs else 0
-        self._answers: list[tuple[Asked, str, str, Mapping[str, int | None]]] = []
+        self._kept = _kept_of(jobs)
+        self._answers: list[_Answer] = []
         self._models: dict[str, str] = {}
         self.listened = False
         """Whether nothing was said to the run since it looked; what says something takes this back."""
@@ -128,8 +142,21 @@ class RunLane:
         self._models[job.job_id] = model
         return Asked(job.job_id, job.tries)
 
-    def answered(self, asked: Asked, reason: str, usage: Mapping[str, int | None]) -> None:
-        self._answers.append((asked, self._models.get(asked.job_id, ""), reason, dict(usage)))
+    @property
+    def kept(self) -> Mapping[int, tuple[Mapping[str, Any], ...]]:
+        return self._kept
+
+    def answered(
+        self,
+        asked: Asked,
+        reason: str,
+        usage: Mapping[str, int | None],
+        *,
+        number: int = 0,
+        kept: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        more = {"number": number, "kept": freeze(self._redactor.value(list(kept)))} if kept else {}
+        self._answers.append(_Answer(asked.job_id, self._models.get(asked.job_id, ""), reason, dict(usage), more))
 
     # --------------------------------------------------------------------------- for the run that owns it
 
@@ -139,20 +166,26 @@ class RunLane:
 
     def write(self, tx: AgentTx, count: int) -> None:
         """Write the first `count` answers. May be done again."""
-        for asked, model, reason, usage in self._answers[:count]:
+        for each in self._answers[:count]:
             lane.answer(
                 tx,
-                job_id=asked.job_id,
+                job_id=each.job_id,
                 taker=self._taker,
-                reason=reason,
-                model=model,
-                usage=usage,
+                reason=each.reason,
+                model=each.model,
+                usage=each.usage,
                 now_ms=_now_ms(),
+                more=each.more,
             )
 
     def written(self, count: int) -> None:
         """The first `count` answers are durable."""
         del self._answers[:count]
+
+
+def _kept_of(jobs: Sequence[ModelJobRow]) -> Mapping[int, tuple[Mapping[str, Any], ...]]:
+    answers = [job.answer for job in jobs if job.answer is not None and job.answer.get("kept")]
+    return {int(answer["number"]): tuple(answer["kept"]) for answer in answers}
 
 
 def _used(jobs: Sequence[ModelJobRow]) -> Mapping[str, int | None] | None:

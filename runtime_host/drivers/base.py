@@ -82,8 +82,24 @@ class Lane(Protocol):
         """
         ...
 
-    def answered(self, asked: Asked, reason: str, usage: Mapping[str, int | None]) -> None:
-        """An answer came to its proper end. Durable with the calls that it asks for, or with the end of the run."""
+    @property
+    def kept(self) -> Mapping[int, tuple[Mapping[str, Any], ...]]:
+        """What answers before a restart have to be handed back with, by the number they were kept under."""
+        ...
+
+    def answered(
+        self,
+        asked: Asked,
+        reason: str,
+        usage: Mapping[str, int | None],
+        *,
+        number: int = 0,
+        kept: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """An answer came to its proper end. Durable with the calls that it asks for, or with the end of the run.
+
+        `kept`: JSON that it has to be handed back with, found again under `number`.
+        """
         ...
 
 

@@ -109,8 +109,12 @@ def answer(
     model: str,
     usage: Mapping[str, int | None],
     now_ms: int,
+    more: Mapping[str, Any] | None = None,
 ) -> Verdict:
-    """Write that an answer came. Only an accepted one may be placed; what it cost is written in any case, once."""
+    """Write that an answer came. Only an accepted one may be placed; what it cost is written in any case, once.
+
+    `more`: what is kept of an accepted one besides.
+    """
     job = tx.row(ModelJobRow, job_id)
     if job is None:
         return "late"
@@ -133,7 +137,7 @@ def answer(
     )
     meter(tx, job=job, taker=taker, model=model, usage=counted, verdict=verdict, now_ms=now_ms)
     if verdict == "accepted":
-        told = {"reason": reason, "usage": dict(counted)}
+        told = {"reason": reason, "usage": dict(counted), **(more or {})}
         tx.put_row(msgspec.structs.replace(job, state="answered", answer=told, answered_ms=now_ms))
     return verdict
 

@@ -963,6 +963,7 @@ def _without_tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], str | No
     """The messages without finished rounds of tools, and what is wrong with those."""
     plain: list[dict[str, Any]] = []
     open_ids: list[str] = []
+    after_results = False
     offered = {tool["function"]["name"] for tool in body.get("tools", [])}
     for message in body.get("messages", []):
         if message.get("role") == "tool":
@@ -971,7 +972,13 @@ def _without_tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], str | No
             if message["tool_call_id"] not in open_ids:
                 return plain, "A tool message must answer a call of the message before."
             open_ids.remove(message["tool_call_id"])
+            after_results = True
             continue
+        if after_results and message.get("role") == "user" and not open_ids:
+            # Said while the tools ran: it stands with their results, as most providers take it.
+            after_results = False
+            continue
+        after_results = False
         if open_ids:
             return plain, f"These tool_call_ids did not have response messages: {open_ids}"
         if "tool_calls" not in message:

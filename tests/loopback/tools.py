@@ -140,7 +140,9 @@ async def runtime_on(
 
 
 @asynccontextmanager
-async def doomed_runtime_on(server: ChatServer, store: MortalStore, world: World) -> AsyncIterator[AgentRuntime]:
+async def doomed_runtime_on(
+    server: ChatServer, store: MortalStore, world: World, *, checkpoint_s: float = 1.0
+) -> AsyncIterator[AgentRuntime]:
     """As `runtime_on`, but its process ends without a farewell."""
     before = asyncio.all_tasks()
     registry = registry_for(server.base_url, vendor=server.vendor)
@@ -149,7 +151,13 @@ async def doomed_runtime_on(server: ChatServer, store: MortalStore, world: World
         return store
 
     driver = NativeDriver(registry, timeouts=QUICK, retries=AT_ONCE)
-    backend = LocalBackend(drivers=[driver], storage=storage, connectors=registry, resolve_tools=world.resolve)
+    backend = LocalBackend(
+        drivers=[driver],
+        storage=storage,
+        connectors=registry,
+        resolve_tools=world.resolve,
+        windows=Windows(checkpoint_s=checkpoint_s),
+    )
     try:
         yield AgentRuntime(backend)
     finally:

@@ -52,7 +52,7 @@ from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
 from runtime_host.models.facts import ModelFacts, facts_for
 from runtime_host.models.reasoning import ReasoningMap
-from runtime_host.results import DriverResult, Usage
+from runtime_host.results import Artifact, DriverResult, Usage
 from runtime_host.tools.base import CallHeldError, ToolChannel, ToolDelivery, ToolRequest
 
 if TYPE_CHECKING:
@@ -304,6 +304,7 @@ class NativeRun:
         self._room = asyncio.Event()
         self._result: DriverResult | None = None
         self._held: CallHeldError | None = None
+        self._changed: dict[str, Artifact] = {}
         self._task = asyncio.create_task(self._read(), name=f"native.agent {turn.run_id}")
         self._task.add_done_callback(lambda _: self._ended(on_end))
 
@@ -329,7 +330,8 @@ class NativeRun:
         await asyncio.wait([self._task])
         if self._held is not None:
             raise self._held
-        return self._result or mapping.cancelled(self._reply)
+        result = self._result or mapping.cancelled(self._reply)
+        return result.model_copy(update={"artifacts": tuple(self._changed.values())}) if self._changed else result
 
     async def cancel(self) -> None:
         """Close the connection. What had arrived stays; returns once nothing more is read."""
@@ -395,6 +397,7 @@ class NativeRun:
         """What this run was before a restart, behind its input; the calls whose results are yet to be told."""
         tools, lane = self._turn.tools, self._turn.lane
         telling: tuple[str, ...] = ()
+        kept = lane.kept if lane is not None else {}
         if lane is not None and lane.usage is not None:
             self._reply.used_before(lane.usage)
         past = mapping.segments(lane.said if lane is not None else (), tools.earlier if tools is not None else ())
@@ -406,7 +409,7 @@ class NativeRun:
                 deliveries = round_.told
                 if tools is not None and len(deliveries) < len(round_.requests):
                     deliveries, telling = await self._execute(tools, round_.requests)
-                messages += mapping.round_messages(round_.said, deliveries)
+                messages += mapping.round_messages(round_.said, deliveries, kept.get(round_.number, ()))
             if segment.replies and number < len(past):
                 self._reply.begin(offered=tools is not None)
                 messages.append(Message("assistant", "\n\n".join(segment.replies)))
@@ -428,11 +431,14 @@ class NativeRun:
     async def _whole_reply(self, api: ModelApi, messages: list[Message], telling: tuple[str, ...]) -> None:
         """Ask for a reply, and for the rest of it where the server pauses. `telling`: calls whose results are in it."""
         rest: list[Message] = []
+        asked, used_before = None, self._reply.usage
         for pauses in range(self._driver.max_iterations):
-            await self._ask(api, [*messages, *rest], telling, goes_on=bool(rest))
+            used_before = self._reply.usage
+            asked = await self._ask(api, [*messages, *rest], telling, goes_on=bool(rest))
             goes_on = self._reply.reason is EndReason.PAUSED and self._reply.kept
             if not goes_on or pauses == self._driver.max_iterations - 1:
                 break
+            self._answered(asked, used_before)
             kept = (*(rest[0].kept if rest else ()), *self._reply.kept)
             rest = [Message("assistant", self._reply.text, kept=kept)]
             self._reply.go_on()
@@ -440,6 +446,7 @@ class NativeRun:
         if rest:
             # Calls asked for after a pause are answered with all that was said before them.
             self._reply.kept = (*rest[0].kept, *self._reply.kept)
+        self._answered(asked, used_before, self._reply.kept)
         for event in self._reply.closing_events():
             await self._publish(event)
 
@@ -452,15 +459,21 @@ class NativeRun:
 
         async def started(request: ToolRequest, arguments: Any) -> None:
             running.append(request)
-            about = {"id": request.call_id, "name": request.name, "arguments": arguments}
+            about = {"id": request.call_id, "name": request.name, "arguments": arguments, **request.about}
             await self._publish(DriverEvent("tool.started", about))
+
+        async def progressed(request: ToolRequest, text: str) -> None:
+            await self._publish(mapping.tool_progressed(request, text))
 
         async def completed(delivery: ToolDelivery) -> None:
             running.clear()
             await self._publish(mapping.tool_completed(delivery))
+            for event, artifact in mapping.changes_of(delivery, self._changed):
+                self._changed[event.data["path"]] = artifact
+                await self._publish(event)
 
         try:
-            deliveries = await tools.execute(requests, started, completed)
+            deliveries = await tools.execute(requests, started, completed, progressed)
         except (asyncio.CancelledError, AgentRuntimeError):
             for request in running:
                 self._waiting.append(mapping.tool_interrupted(request))
@@ -488,18 +501,18 @@ class NativeRun:
         self._tries = asked.tries
         return asked
 
-    def _answered(self, asked: Asked | None, before: Usage | None) -> None:
+    def _answered(self, asked: Asked | None, before: Usage | None, kept: Sequence[Mapping[str, Any]] = ()) -> None:
         if asked is not None and self._turn.lane is not None:
             reason = (self._reply.reason or EndReason.UNKNOWN).value
-            self._turn.lane.answered(asked, reason, mapping.used_since(before, self._reply.usage))
+            used = mapping.used_since(before, self._reply.usage)
+            self._turn.lane.answered(asked, reason, used, number=self._reply.number, kept=kept)
 
     async def _ask(
         self, api: ModelApi, messages: Sequence[Message], telling: tuple[str, ...], *, goes_on: bool = False
-    ) -> None:
+    ) -> Asked | None:
         """Send one request, again where that may help and nothing was shown, and publish what comes of it."""
         request, retries = self._request(messages), self._driver.retries
         self._tries = 0
-        used_before = self._reply.usage
         while True:
             asked = await self._write_request(messages, goes_on=goes_on)
             shown_before = self._published
@@ -512,8 +525,7 @@ class NativeRun:
                 log.info("native.agent %s: %s, to be tried again", self._turn.run_id, fault.kind)
                 event = mapping.retrying(fault, self._connector, self._turn.model, self._tries + 1, wait_s)
             else:
-                self._answered(asked, used_before)
-                return
+                return asked
             await self._publish(event)
             self._reply.again()
             await retries.sleep(wait_s)

@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from runtime_host.canonical import clean_text
 from runtime_host.connectors.base import Api, Connector, Vendor
@@ -33,7 +33,7 @@ from runtime_host.loop.model_apis.pieces import (
     TlsReason,
     ToolCallPiece,
 )
-from runtime_host.results import DriverResult, RunError, Usage
+from runtime_host.results import Artifact, DriverResult, RunError, Usage
 from runtime_host.tools.base import EarlierCall, ToolDelivery, ToolRequest
 
 DELTA_CHARS = 8192
@@ -733,8 +733,28 @@ def tool_completed(delivery: ToolDelivery) -> DriverEvent:
             "result": delivery.payload if delivery.success else None,
             "error": delivery.error,
             "duration_ms": delivery.duration_ms,
+            **delivery.about,
         },
     )
+
+
+def tool_progressed(request: ToolRequest, text: str) -> DriverEvent:
+    """What a call shows while it goes on."""
+    return DriverEvent("tool.progress", {"id": request.call_id, "name": request.name, "stage": "output", "delta": text})
+
+
+def changes_of(delivery: ToolDelivery, known: Mapping[str, Artifact]) -> Iterator[tuple[DriverEvent, Artifact]]:
+    """Files that a call changed, and each as the run's result has it. `known`: what the run changed before."""
+    for change in delivery.changes:
+        path, diff = str(change["path"]), str(change.get("diff") or "")
+        how: Literal["created", "modified", "deleted"] = change["change"]
+        before = known.get(path)
+        made_here = how == "modified" and before is not None and before.change == "created"
+        about = {"id": delivery.call_id, "path": path, "change": how, "status": "completed"}
+        yield (
+            DriverEvent("file.changed", {**about, "diff": diff} if diff else about),
+            Artifact(type="workspace-change", path=path, change="created" if made_here else how, patch=diff or None),
+        )
 
 
 def tool_interrupted(request: ToolRequest) -> DriverEvent:

@@ -49,7 +49,7 @@ def fields(request: ChatRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": request.max_output_tokens or MAX_OUTPUT_TOKENS,
-        "messages": [_message(message) for message in request.messages],
+        "messages": _messages(request.messages),
         "stream": True,
     }
     if request.instructions.strip():
@@ -80,7 +80,23 @@ def _lost_its_thinking(messages: Sequence[Message]) -> bool:
 
     The provider wants the thinking of such a reply back whenever it is to think on.
     """
+    if len(messages) > 2 and messages[-1].role == "user":
+        # Said while the tools ran.
+        messages = messages[:-1]
     return len(messages) > 1 and messages[-1].role == "tools" and not messages[-2].kept
+
+
+def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """All messages. What was said while tools ran goes with their results: roles alternate here."""
+    written: list[dict[str, Any]] = []
+    for position, message in enumerate(messages):
+        now = _message(message)
+        if position and message.role == "user" and messages[position - 1].role == "tools":
+            content = now["content"]
+            written[-1]["content"] += _text_blocks(content) if isinstance(content, str) else content
+        else:
+            written.append(now)
+    return written
 
 
 def _message(message: Message) -> dict[str, Any]:
