@@ -24,6 +24,7 @@ from desktop.commands import storage as storage_commands
 from desktop.commands.agents import agents_app
 from desktop.commands.connectors import connectors_app
 from desktop.commands.harnesses import harnesses_app
+from desktop.commands.mounts import mounts_app
 from desktop.commands.profiles import profiles_app
 from desktop.commands.terminal import Json, fail, give_order, json_text, place, plain, print_json, rows, show_error
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, UNKNOWN, USAGE
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.add_typer(connectors_app, name="connectors")
 app.add_typer(agents_app, name="agents")
 app.add_typer(harnesses_app, name="harnesses")
+app.add_typer(mounts_app, name="mounts")
 app.add_typer(profiles_app, name="profiles")
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__
@@ -143,6 +145,8 @@ class _RunLines:
             self._end_line()
         elif event["type"] == "diagnostic" and event["data"].get("code") == "EVENTS_DROPPED":
             print(f"\n[{event['data']['from']} to {event['data']['to']} are no longer kept]", flush=True)
+        elif event["type"] == "run.resumed":
+            self._beside("it is decided, and goes on")
         elif event["type"] == "diagnostic" and event["data"].get("code") == "RETRY":
             self._beside(event["data"]["message"])
         elif words := _did(event["type"], event["data"]):
@@ -172,6 +176,10 @@ class _RunLines:
             print(plain(result["output_text"]))
         if error := result.get("error"):
             print(f"remuda: {plain(error['message'])}", file=sys.stderr)
+        if result["status"] == "waiting":
+            for call in result["waiting"]:
+                self._beside(f"{call['mount']}.{call['tool']} waits for your decision: {call['effect']}")
+            print(f"remuda: decide in the app, or: remuda mounts review {result['operation']}", file=sys.stderr)
         if result["status"] == "unknown":
             print(f"remuda: the run is {result['run_id']} of session {result['session']}", file=sys.stderr)
             if "reference" in result:

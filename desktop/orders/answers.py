@@ -28,26 +28,67 @@ WHAT_TO_DO = {
 """Of each kind of effect that is not resolved: what the person can do."""
 
 
+PARKED = "run.parked"
+Waiting = Callable[[], Awaitable[list[dict[str, Any]]]]
+"""Tells the calls of a run that wait for the person."""
+
+
+async def _told_waiting(run: Run, name: str, reference: SessionReference, send: Send, waiting: Waiting) -> int:
+    """Say where a run that waits is decided."""
+    calls = await waiting()
+    await send(
+        {
+            "result": {
+                "type": "result",
+                "session": name,
+                "run_id": run.run_id,
+                "status": "waiting",
+                "waiting": calls,
+                "operation": calls[0]["operation"] if calls else "",
+                "reference": reference.model_dump(mode="json"),
+            }
+        }
+    )
+    return INCOMPLETE
+
+
 async def follow(
-    run: Run, name: str, reference: SessionReference, send: Send, stop: asyncio.Event, *, after_sequence: int = 0
+    run: Run,
+    name: str,
+    reference: SessionReference,
+    send: Send,
+    stop: asyncio.Event,
+    *,
+    after_sequence: int = 0,
+    waiting: Waiting | None = None,
 ) -> int:
-    """Send the events of a run and then its result; `stop` stops the run. Returns the exit code."""
+    """Send the events of a run and then its result; `stop` stops the run. Returns the exit code.
+
+    With `waiting` a run that waits for a person is not waited for.
+    """
     events = run.events(after_sequence)
     stopping = asyncio.ensure_future(_stop_when(stop, run))
     try:
         async for event in events:
             await send({"event": event.model_dump(mode="json")})
+            if event.type == PARKED and waiting is not None and run.parked:
+                # It goes on when it is decided, which may be in days: that is told, and not waited for.
+                return await _told_waiting(run, name, reference, send, waiting)
         return await result(run, name, reference, send)
     finally:
         stopping.cancel()
         await asyncio.gather(stopping, return_exceptions=True)
 
 
-async def follow_request(run: Run, name: str, reference: SessionReference, send: Send, stop: asyncio.Event) -> int:
+async def follow_request(
+    run: Run, name: str, reference: SessionReference, send: Send, stop: asyncio.Event, waiting: Waiting | None = None
+) -> int:
     """As `follow`; of a repeated request whose events are no longer kept, the result alone."""
+    if run.parked and waiting is not None:
+        return await _told_waiting(run, name, reference, send, waiting)
     if run.journal.expired:
         return await result(run, name, reference, send)
-    return await follow(run, name, reference, send, stop)
+    return await follow(run, name, reference, send, stop, waiting=waiting)
 
 
 async def _stop_when(stop: asyncio.Event, run: Run) -> None:

@@ -22,6 +22,7 @@ from desktop.orders.agents import AgentOrders
 from desktop.orders.answers import Send
 from desktop.orders.connectors import ConnectorOrders
 from desktop.orders.harnesses import HarnessOrders
+from desktop.orders.mounts import MountOrders
 from desktop.orders.network import NetworkOrders
 from desktop.orders.storage import StorageOrders
 from desktop.pictures import pictures_of
@@ -70,6 +71,7 @@ class Operations:
             **StorageOrders(host).by_name(),
             **NetworkOrders(host).by_name(),
             **HarnessOrders(host).by_name(),
+            **MountOrders(host).by_name(),
             "doctor": self._doctor,
         }
 
@@ -260,7 +262,16 @@ class Operations:
         if arguments.get("detach"):
             return COMPLETED
         reference = await self._host.conversations.reference(conversation_id)
-        return await answers.follow_request(run, conversation_id, reference, send, stop)
+
+        async def waiting() -> list[dict[str, Any]]:
+            held = await self._host.approvals.waiting(reference.agent_id, reference.session_id)
+            redact = self._host.registry.redactor.text
+            return [
+                {"operation": each.operation_id, "mount": each.alias, "tool": each.tool, "effect": redact(each.effect)}
+                for each in held
+            ]
+
+        return await answers.follow_request(run, conversation_id, reference, send, stop, waiting)
 
     async def _new(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         agent = self._agent_for_new(arguments)
@@ -470,4 +481,22 @@ _USAGE_CODES = {
     "AGENT_DRIVER_NOT_FOUND",
     "PROGRAM_REFUSED",
     "FOLDER_NEEDED",
+    "NOT_MOUNTED",
+    "PLUGIN_UNKNOWN",
+    "ALIAS_TAKEN",
+    "ALIAS_REFUSED",
+    "SETTING_UNKNOWN",
+    "SETTING_REFUSED",
+    "SETTING_TYPE",
+    "SETTING_CHOICE",
+    "SETTING_MISSING",
+    "POLICY_REFUSED",
+    "MOUNT_REFUSED",
+    "MOUNT_UNCHANGED",
+    "APPROVAL_GONE",
+    "OPERATION_AMBIGUOUS",
+    "ALLOWED_HOSTS_REQUIRED",
+    "NO_CREDENTIAL_TAKEN",
+    "CREDENTIAL_REFUSED",
+    "SECRET_FOUND",
 }
