@@ -5,6 +5,7 @@ before its next request, and a stop is told.
 """
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -433,7 +434,10 @@ def answered(tx: AgentTx, job_id: str, taker: str) -> str:
 async def test_the_first_answer_is_taken_and_every_other_one_is_metered_only(kind: str, store: AgentStore) -> None:
     store = MemoryAgentStore() if kind == "memory" else store
     job = await job_row(store)
-    verdicts = [await store.transact(lambda tx, by=taker: answered(tx, job.job_id, by)) for taker in ("t1", "t2", "t2")]
+    verdicts = [
+        await store.transact(functools.partial(answered, job_id=job.job_id, taker=taker))
+        for taker in ("t1", "t2", "t2")
+    ]
     assert verdicts == ["accepted", "unaccepted", "unaccepted"]
     rows = await store.read(lambda tx: tx.rows(UsageRow, session_id="s"))
     assert [(row.resource, row.quantity) for row in rows] == [
