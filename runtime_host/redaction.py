@@ -107,9 +107,11 @@ class Redactor:
 
     def value(self, value: Any) -> Any:
         """A JSON value with every string in it masked, keys included. One that needs no mask is given back itself."""
-        if not self._forms or self._beginning.search("\0".join(_strings(value))) is None:
-            return value
-        return self._masked(value)
+        return self.value_of(value, "\0".join(_strings(value))) if self._forms else value
+
+    def value_of(self, value: Any, strings: str) -> Any:
+        """As `value`, where all its strings are there in one text already."""
+        return value if self._beginning.search(strings) is None else self._masked(value)
 
     def _masked(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -191,7 +193,11 @@ class Published:
 
     def value(self, value: Any) -> Any:
         """A JSON value with every string in it masked, keys included. One that needs no mask is given back itself."""
-        return shapes_masked(self._known.value(value))
+        # All strings are gathered once for both: this is done for every event.
+        strings = "\0".join(_strings(value)) + "\0"
+        known = self._known
+        value = known.value_of(value, strings) if isinstance(known, Redactor) else known.value(value)
+        return secret_shapes.masked_value(value) if secret_shapes.may_hold_members(strings) else value
 
     def stream(self) -> "PublishedStream":
         """Masks one text that arrives in pieces."""

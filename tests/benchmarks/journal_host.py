@@ -18,7 +18,7 @@ from typing import Any
 
 from runtime_host.intake import Intake
 from runtime_host.journal import Journal
-from runtime_host.redaction import Redactor
+from runtime_host.redaction import Published, Redactor
 from runtime_host.run import Run, Windows
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.storage.base import AgentStore
@@ -103,8 +103,9 @@ def resident_bytes() -> int:
 
 def pump_us(count: int, plant: bool) -> float:
     """Processor time in µs an event of a tool, from what a driver yields to what the journal keeps, with a secret."""
-    redactor = Redactor()
-    redactor.add(SECRET)
+    known = Redactor()
+    known.add(SECRET)
+    redactor = Published(known)
     journal = Journal(
         run_id="run_" + "0" * 32,
         session_id="session_" + "0" * 32,
