@@ -14,8 +14,8 @@ Rectangle {
     height: visible ? list.y + list.height + theme.s8 : 0
     radius: theme.radiusCard
     color: theme.sunken
-    border.width: now.queueHeld ? theme.hairline : 0
-    border.color: theme.waiting
+    border.width: theme.hairline
+    border.color: now.queueHeld ? theme.waiting : theme.line
 
     // The list follows the message, not its place.
     onOrderChanged: Qt.callLater(list.follow)
@@ -142,13 +142,13 @@ Rectangle {
         height: Math.min(contentHeight, root.most * theme.queueMost)
         model: queuedModel
         clip: true
-        cacheBuffer: theme.ahead
+        cacheBuffer: 0
         currentIndex: 0
         highlightMoveDuration: 0
         boundsBehavior: Flickable.StopAtBounds
         keyNavigationEnabled: false
         Accessible.role: Accessible.List
-        Accessible.name: now.queueWord
+        Accessible.name: now.queueWord || "Messages that wait"
         onCurrentIndexChanged: positionViewAtIndex(currentIndex, ListView.Contain)
         Keys.onPressed: (event) => {
             const alt = event.modifiers & Qt.AltModifier;

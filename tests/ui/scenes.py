@@ -331,6 +331,9 @@ def prune(cache: Path, older_than_days: int = 14) -> int:
 See the [notes on caching](https://example.org/notes/caching "notes") before you change the job.
 """
 
+HASTE_S = 0.04
+"""How long a window in haste is given after it has answered."""
+
 Play = Callable[["Stage"], None]
 
 
@@ -347,9 +350,9 @@ class Stage:
         high: bool = False,
         zoom: int = 100,
         walls: str = "none",
-        pace: float = 1.0,
+        hasty: bool = False,
     ) -> None:
-        self.screen, self.out, self.pace = screen, out, pace
+        self.screen, self.out, self.hasty = screen, out, hasty
         env = screen.env(QT_SCALE_FACTOR=scale) if scale != "1" else screen.env()
         hello = hello_message(dark=dark, theme="dark" if dark else "light", high_contrast=high, zoom_percent=zoom)
         self.host = FakeHost(env=env, hello=hello, walls=walls)
@@ -408,16 +411,27 @@ class Stage:
         self.screen.tool("xdotool", "windowsize", "--sync", self.window, str(width), str(height))
         self.host.pump(0.4)
 
+    def rest(self, seconds: float) -> None:
+        """Let what moves come to rest; in haste only until the window has answered."""
+        if not self.hasty:
+            self.host.pump(seconds)
+            return
+        self.host.send(dto.NoticeGone(id="none"))
+        self.host.settle()
+        self.host.pump(min(seconds, HASTE_S))
+
     def key(self, *keys: str) -> None:
-        self.screen.tool("xdotool", "windowfocus", self.window, "key", "--clearmodifiers", *keys)
-        self.host.pump(0.4 * self.pace)
+        pace = ("--delay", "0") if self.hasty else ()
+        self.screen.tool("xdotool", "windowfocus", self.window, "key", *pace, "--clearmodifiers", *keys)
+        self.rest(0.4)
 
     def move(self, x: int, y: int) -> None:
         self.screen.tool("xdotool", "mousemove", "--window", self.window, str(x), str(y))
 
     def shot(self, name: str, after_s: float = 0.6) -> None:
-        self.host.pump(after_s * self.pace)
-        self.screen.tool("import", "-window", self.window, str(self.out / f"{name}{self.suffix}.png"))
+        self.rest(after_s)
+        packed = ("-quality", "10") if self.hasty else ()
+        self.screen.tool("import", "-window", self.window, *packed, str(self.out / f"{name}{self.suffix}.png"))
 
     def close(self) -> str:
         return self.host.close()
@@ -556,7 +570,7 @@ def many(stage: Stage) -> None:
     )
     talk(stage)
     stage.select("c1", "Conversation 1 about something")
-    stage.host.pump(0.8)
+    stage.rest(0.8)
     stage.move(130, 500)
     stage.screen.tool("xdotool", "click", "--repeat", "60", "--delay", "5", "5")
     stage.shot("many", 1.0)
@@ -806,7 +820,7 @@ def menu(stage: Stage) -> None:
     talk(stage)
     stage.select("c1", TITLES[1][0])
     stage.host.settle()
-    stage.host.pump(0.4)
+    stage.rest(0.4)
     geometry = dict(
         line.split("=") for line in stage.screen.tool("xdotool", "getwindowgeometry", "--shell", stage.window).split()
     )

@@ -109,7 +109,7 @@ def test_an_idle_window_is_idle(host: FakeHost) -> None:
 def test_every_scene_plays_without_a_complaint(tmp_path: Path, dark: bool, width: int) -> None:
     screen = Screen()
     try:
-        stage = Stage(screen, tmp_path, dark=dark, pace=0.3)
+        stage = Stage(screen, tmp_path, dark=dark, hasty=True)
         stage.size(width, 760)
         for play in SCENES.values():
             play(stage)
@@ -167,7 +167,7 @@ def test_the_settings_open_behind_the_walls_and_then_rest() -> None:
         for place in PLACES:
             stage.key("ctrl+comma" if place == PLACES[0] else "Right")
         assert {want.page for want in stage.host.said if isinstance(want, dto.WantPage)} == {
-            "connections", "harnesses", "agents", "profiles", "stored",
+            "connections", "harnesses", "agents", "mounts", "profiles", "stored",
         }  # fmt: skip
         stage.host.pump(1.0)
         before = switches(stage.host.process.pid)

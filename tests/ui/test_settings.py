@@ -87,7 +87,7 @@ def test_the_settings_are_made_when_they_are_opened_and_gone_when_they_are_left(
 
 def test_each_page_is_asked_for_when_it_is_opened(furnished: Bench) -> None:
     open_settings(furnished, "appearance")
-    pages = ["connections", "harnesses", "agents", "profiles", "stored"]
+    pages = ["connections", "harnesses", "agents", "mounts", "profiles", "stored"]
     assert [want.page for want in furnished.host.take(dto.WantPage)] == pages
     assert len(furnished.host.take(dto.WantChoices)) == 1
 

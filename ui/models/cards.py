@@ -13,7 +13,7 @@ from ui.models.places import joined, path_words, short_path
 from ui.setup import counted
 from ui.text.blocks import Row
 from ui.text.rich import code
-from ui.text.visible import LRI, PDI, in_order, isolated, one_line, visible
+from ui.text.visible import LRI, PDI, as_written, in_order, isolated, one_line, visible
 from ui.when import lasted
 from ui.wire import dto
 
@@ -191,7 +191,7 @@ def _tool(head: Head, looks: Mapping[str, Any]) -> dict[str, Any]:
         "facts": facts,
         "waits": waits,
         "operation": card.operation or "" if waits else "",
-        "effect": one_line(card.effect),
+        "effect": as_written(one_line(card.effect)),
         "title": isolated(title),
         "arguments": f"{LRI}{in_order(arguments)}{PDI}" if arguments else "",
     }

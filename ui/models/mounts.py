@@ -10,7 +10,7 @@ from typing import Any
 
 from ui.models.places import joined, name
 from ui.setup import Setup, counted
-from ui.text.visible import LRI, PDI, has_right_to_left, in_order, one_line
+from ui.text.visible import as_written, one_line
 from ui.when import when
 from ui.wire import dto
 
@@ -54,13 +54,13 @@ def mounts(setup: Setup, now_ms: int) -> list[dict[str, Any]]:
 def _mount(row: dto.MountRow, now_ms: int) -> dict[str, Any]:
     word, icon, tone = STATES[row.state]
     held, held_icon, held_tone = CREDENTIALS[row.credential]
-    account = f"as {in_its_order(one_line(row.account))}" if row.account else ""
+    account = f"as {as_written(one_line(row.account))}" if row.account else ""
     credential = joined(held, account)
     credential_words = one_line(row.credential_words)
     warnings = [one_line(words) for words in row.warnings]
     tools = [_tool(tool) for tool in row.tools]
     summary = tools_words(row.tools, row.tools_left_out)
-    alias, about = name(row.alias), in_its_order(one_line(row.about))
+    alias, about = name(row.alias), as_written(one_line(row.about))
     used = f"Used {when(row.last_used_ms, now_ms)}" if row.last_used_ms else "Never used"
     what = joined(
         name(row.title) if row.title != row.alias else "", name(row.plugin) if row.plugin != row.title else ""
@@ -92,13 +92,6 @@ def _mount(row: dto.MountRow, now_ms: int) -> dict[str, Any]:
             *(f"Take note: {words}" for words in warnings), summary, used, by=", ",
         ),
     }  # fmt: skip
-
-
-def in_its_order(text: str) -> str:
-    """An address, a command or an account: its parts stay where they are written, whatever script they are in."""
-    if not has_right_to_left(text):
-        return text
-    return f"{LRI}{in_order(text)}{PDI}"
 
 
 def _tool(tool: dto.MountTool) -> dict[str, Any]:

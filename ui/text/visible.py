@@ -71,6 +71,11 @@ def in_order(code: str) -> str:
     return code if code.isascii() else _RUN.sub(lambda found: f"{FSI}{found[0]}{PDI}", code)
 
 
+def as_written(text: str) -> str:
+    """An address, a command or an account: its parts stay where they are written, whatever script they are in."""
+    return f"{LRI}{in_order(text)}{PDI}" if has_right_to_left(text) else text
+
+
 class Lines:
     """CRLF and CR to newline over pieces of text cut anywhere."""
 
