@@ -9,6 +9,7 @@ import pytest
 from desktop import app
 from desktop.app import Host
 from desktop.dialogs import Approval, ApprovalAnswer
+from desktop.plugins import plugins
 from runtime_host.testing.ledger_plugin import LedgerPlugin
 from tests.loopback.chat_server import BEHAVIOURS, Answer, behaviour
 
@@ -57,8 +58,8 @@ class Decider:
 
 def with_ledger(monkeypatch: pytest.MonkeyPatch) -> LedgerPlugin:
     """Hosts made from now on have a ledger among their plugins."""
-    ledger, usual = LedgerPlugin(), app.plugins
-    monkeypatch.setattr(app, "plugins", lambda *given: (*usual(*given), ledger))
+    ledger = LedgerPlugin()
+    monkeypatch.setattr(app, "plugins", lambda *given: (*plugins(*given), ledger))
     return ledger
 
 

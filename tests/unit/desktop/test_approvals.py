@@ -1,8 +1,9 @@
 """Held calls at the desk: shown, decided once in the trusted dialog, gone on with, over restarts too."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -165,9 +166,9 @@ async def test_an_operation_that_was_never_shown_is_a_breach(seat: Seat, person:
 
 def test_no_word_of_the_window_approves() -> None:
     """What a window may say about a held call is its id, and that it is to be shown."""
-    fields = {name for kind in dto.RendererMessage.__args__ for name in kind.__struct_fields__}
+    fields = {name for kind in get_args(dto.RendererMessage) for name in kind.__struct_fields__}
     assert not {"approve", "approved", "decision", "decided", "verdict", "hash", "request_hash", "always"} & fields
-    assert not {word for word in dto.Action.__args__ if word.startswith(("approve", "allow", "agree", "accept"))}
+    assert not {word for word in get_args(dto.Action) if word.startswith(("approve", "allow", "agree", "accept"))}
 
 
 async def test_no_order_over_the_socket_approves(
@@ -214,10 +215,6 @@ async def test_no_order_over_the_socket_approves(
 
 
 # ------------------------------------------------------------------------------------ over restarts
-
-
-async def again(tmp_path: Path) -> Host:
-    return Host(paths.profile(tmp_path / "data"))
 
 
 async def test_what_waits_is_there_after_a_restart_without_anything_opened(
@@ -267,11 +264,15 @@ async def test_what_was_decided_just_before_the_end_is_carried_out_at_the_next_s
     for _ in range(2):
         async with Host(paths.profile(tmp_path / "data")) as next_one:
             await next_one.recover()
-            await until(lambda host=next_one: not host.conversations.busy)
+            await until(_is_quiet(next_one))
             assert ledger.effects == [("write", ENTRY)]
             row = await next_one.conversations.row((await next_one.conversations.names())[0])
             assert row is not None
             assert row.state == "done"
+
+
+def _is_quiet(host: Host) -> Callable[[], bool]:
+    return lambda: not host.conversations.busy
 
 
 async def test_nobody_deciding_in_time_is_a_no(
