@@ -544,13 +544,21 @@ class _Drive:
         self.transcript.start_at(self._first_position)
         self.run._step("dispatch")
         self._publish_started()
-        self._take_seats(None)
+        return await self._begin_timed(None)
+
+    async def _begin_timed(self, taken: TakenUp | None) -> _Outcome:
+        try:
+            await self._take_seats(taken)
+        except AgentRuntimeError as error:
+            return self._decide(None, error)
         return await self._timed()
 
-    def _take_seats(self, taken: TakenUp | None) -> None:
+    async def _take_seats(self, taken: TakenUp | None) -> None:
         """Make what the driver is given: the channel for its tools, and its lane."""
         tools, seat, run_id = self.seat.tools, self.seat, self.run.run_id
         if tools is not None:
+            # Mounts are what they are now, also for a session that is older than they are.
+            await tools.refresh()
             calls = taken.calls if taken is not None else ()
             self._channel = tools.channel(run_id, self._commit_step, calls, parks=seat.parks)
         if seat.resumes:
@@ -602,8 +610,7 @@ class _Drive:
         for call_id, item in taken.calls_shown:
             self.transcript.adopt(call_id, item)
         self._publish_gone_on(taken, seen)
-        self._take_seats(taken)
-        return await self._timed()
+        return await self._begin_timed(taken)
 
     def _publish_gone_on(self, taken: TakenUp, seen: int) -> None:
         if self.journal.numbers_taken == seen:
@@ -665,7 +672,7 @@ class _Drive:
                 model=self.model,
                 reasoning=self.reasoning,
                 read_transcript=self._read_transcript,
-                tools=self._channel,
+                tools=self._channel_if_any(),
                 parts=parts,
                 response_format=self.schema,
                 metadata=freeze(self.run._record.input.get("metadata") or {}),
@@ -683,6 +690,11 @@ class _Drive:
             )
 
         return await self.seat.store.read(read)
+
+    def _channel_if_any(self) -> RunChannel | None:
+        """The channel for tools, where one is offered or was called: a plain chat is offered none."""
+        channel = self._channel
+        return channel if channel is not None and (channel.offers or channel.earlier) else None
 
     def _check_files(self) -> None:
         """Refuse a file that became a way out of the workspace since it was admitted."""
