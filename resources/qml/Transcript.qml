@@ -321,6 +321,12 @@ Item {
         }
     }
 
+    // What the list was still making of the old rows is given up while they are there.
+    Connections {
+        target: transcriptModel
+        function onModelAboutToBeReset() { list.model = null; }
+        function onModelReset() { list.model = transcriptModel; }
+    }
     Connections {
         target: remuda
         function onFollowed() { root.toEnd(); }
