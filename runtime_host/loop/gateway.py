@@ -40,6 +40,7 @@ from runtime_host.loop.plugins.base import (
     Credential,
     Mount,
     Plugin,
+    PluginAnswer,
     PluginCall,
     PluginError,
     PluginTool,
@@ -795,27 +796,26 @@ class SessionGate:
             _log.warning("plugin %s failed in %s: %s", plugin.id, operation.tool, type(error).__name__)
             raised = PluginError(f"It failed ({type(error).__name__}).", code="plugin_failed", landed="perhaps")
             return self._error(operation, raised, name)
-        return await self._answered(plugin, operation, answer.payload, answer.success, answer.changes)
+        return await self._answered(plugin, operation, answer)
 
     async def _credential(self, plugin: Plugin, row: MountRow, mount: Mount) -> Credential | Missing | None:
         if row.secret_ref is None:
             return None
         return await self._ground.credentials.resolve(row, plugin.credential_of(mount), touch=False)
 
-    async def _answered(
-        self, plugin: Plugin, operation: OperationRow, payload: Any, success: bool, changes: Iterable[Any]
-    ) -> ToolReport:
-        op_id = operation.operation_id
+    async def _answered(self, plugin: Plugin, operation: OperationRow, answer: PluginAnswer) -> ToolReport:
+        op_id, success = operation.operation_id, answer.success
         try:
-            told = freeze(self._ground.masked(freeze(payload)))
+            told = freeze(self._ground.masked(freeze(answer.payload)))
         except NotJsonError:
             told, success = "The tool ran to its end, but its result cannot be told.", False
         reads = any(tool.reads for tool in plugin.tools if tool.name == operation.tool)
         if self._gateway.shelf is not None and not reads:
             told = await self._parked(told, operation)
         self._outcomes[op_id] = _Outcome("succeeded" if success else "failed", "" if success else "tool_failed")
-        shown = tuple(freeze(self._ground.masked(each._asdict())) for each in changes)
-        return ToolReport(success=success, payload=freeze(told), changes=shown)
+        changes = tuple(freeze(self._ground.masked(each._asdict())) for each in answer.changes)
+        shown = str(self._ground.masked(clean_text(answer.shown)))
+        return ToolReport(success=success, payload=freeze(told), changes=changes, shown=shown)
 
     async def _parked(self, told: Any, operation: OperationRow) -> Any:
         shelf = self._gateway.shelf

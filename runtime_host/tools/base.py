@@ -60,6 +60,7 @@ class ToolReport(Frozen):
         payload: JSON that the model is told.
         evidence: references to proof that the host keeps.
         changes: files of the session's folder that are otherwise now, `{path, change, diff}`; shown, never told.
+        shown: what a person is shown instead of the payload; "" for the payload itself.
     """
 
     called: ClassVar[str] = "tool report"
@@ -68,6 +69,7 @@ class ToolReport(Frozen):
     payload: Any = None
     evidence: tuple[str, ...] = ()
     changes: tuple[Mapping[str, Any], ...] = ()
+    shown: str = ""
 
 
 class ToolReceipt(Frozen):
@@ -407,6 +409,7 @@ class ToolDelivery(NamedTuple):
         duration_ms: of the execution; None when there was none.
         about: what its card shows besides: `operation` and `decided`; a driver puts it into the event of its end.
         changes: as in the report; live only.
+        shown: likewise.
     """
 
     call_id: str
@@ -419,6 +422,7 @@ class ToolDelivery(NamedTuple):
     native: Mapping[str, Any] = {}
     about: Mapping[str, Any] = {}
     changes: tuple[Mapping[str, Any], ...] = ()
+    shown: str = ""
 
 
 class EarlierCall(NamedTuple):

@@ -413,7 +413,7 @@ class SessionTools:
         owner = self.bound.resolved.owner
         if owner is not None and not execution.operation_id:
             await self._hook("after_tool", owner.after_tool(call, report, context))
-        return _delivery(record, told, duration_ms)._replace(changes=report.changes)
+        return _delivery(record, told, duration_ms)._replace(changes=report.changes, shown=report.shown)
 
     async def _report(self, call: ToolCall, context: ToolContext, execution: _Execution) -> ToolReport:
         if self.gate is not None and execution.operation_id:

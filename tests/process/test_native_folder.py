@@ -116,6 +116,9 @@ async def test_an_edit_and_a_command_are_seen_as_they_happen(folder: Path, model
     shown = "".join(each.get("delta", "") for each in of(events, "tool.progress") if each.get("stage") == "output")
     assert shown == "one\n2\nmore\n"
     assert [each["name"] for each in of(events, "tool.completed")] == ["files__edit", "files__write", "files__run"]
+    # A person reads the output; the model is told it with its exit code.
+    assert of(events, "tool.completed")[-1]["result"] == "one\n2\nmore\n"
+    assert '"exit_code": 0' in str(model.requests[-1].json()["messages"][-1]["content"])
 
 
 async def test_to_read_is_all_that_is_offered_where_that_is_all_that_is_let(folder: Path, model: ObedientModel) -> None:

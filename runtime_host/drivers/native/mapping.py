@@ -153,6 +153,22 @@ def round_messages(
     return [Message("assistant", said, calls=calls, kept=tuple(kept)), Message("tools", answers=answers)]
 
 
+def in_words(messages: Sequence[Message]) -> list[Message]:
+    """The conversation with its calls of tools as text: servers refuse calls where no tool is offered."""
+    told: list[Message] = []
+    for message in messages:
+        if message.role == "tools":
+            said_now(told, "\n".join(f"[What {answer.call_id} came to: {answer.text}]" for answer in message.answers))
+        elif message.calls:
+            calls = "\n".join(f"[I called {call.name} as {call.call_id}: {call.arguments}]" for call in message.calls)
+            told.append(Message("assistant", "\n\n".join(filter(str.strip, (message.text, calls)))))
+        elif message.role == "user" and not message.images:
+            said_now(told, message.text)
+        else:
+            told.append(message)
+    return told
+
+
 class Round(NamedTuple):
     """Tool calls of one reply from before a restart. `told`: none when the model was not told yet."""
 
@@ -730,7 +746,7 @@ def tool_completed(delivery: ToolDelivery) -> DriverEvent:
         {
             "id": delivery.call_id,
             "name": delivery.name,
-            "result": delivery.payload if delivery.success else None,
+            "result": delivery.shown or (delivery.payload if delivery.success else None),
             "error": delivery.error,
             "duration_ms": delivery.duration_ms,
             **delivery.about,

@@ -229,8 +229,8 @@ def _in_folder(folder: Folder | None) -> dict[str, Capability]:
     else:
         works = Capability(support="native", reason="its tools open nothing outside the folder")
         changes = Capability(support="native") if folder.writes else _no("it changes no files")
-        runs = Capability(support="emulated", reason="commands are calls of a tool, and are told as such")
-        runs = runs if folder.commands else _no("it runs no commands")
+        # No event of this kind: whoever needs one is told so.
+        runs = _no("commands are calls of a tool, and are told as such" if folder.commands else "it runs no commands")
     return {
         "event.file_change": changes,
         "event.command": runs,
