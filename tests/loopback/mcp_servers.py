@@ -102,13 +102,6 @@ def good(did: Noted, **options: Any) -> MCPServer:
         return "slow"
 
     @server.tool()
-    async def die() -> str:
-        """Ends the server while it is asked."""
-        did.add("die")
-        os.kill(os.getpid(), 9)
-        return "never"
-
-    @server.tool()
     async def leave() -> str:
         """Leaves a process of its own session behind that holds all streams, and dies."""
         child = subprocess.Popen(  # noqa: ASYNC220 - what it is about
