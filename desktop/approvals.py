@@ -51,6 +51,7 @@ class Approvals:
         self._host = host
         self._known: dict[str, Held] = {}
         self._following: set[str] = set()
+        self._carried = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self.notifications = Notifications()
@@ -191,6 +192,7 @@ class Approvals:
             self._host.tell("decision", "warning", fault.error_code, f"It is decided, and waits yet: {fault.message}")
         finally:
             self._following.discard(decided.operation_id)
+            self._carried.set()
             self._host.end_when_idle_soon()
 
     async def _tell_harness(self, agent_id: str, conversation_id: str, operation_id: str) -> None:
@@ -198,6 +200,12 @@ class Approvals:
         if words is not None:
             await self._conversations.say_decision(conversation_id, operation_id, words)
             await self._conversations.settled(agent_id)
+
+    async def carried_out(self) -> None:
+        """Return once nothing that was decided waits to be gone on with."""
+        while self._following:
+            self._carried.clear()
+            await self._carried.wait()
 
     async def recovered(self, agent_id: str) -> None:
         """After a start: tell harnesses what was decided and not told. Runs that wait are taken up by the runtime."""

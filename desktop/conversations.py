@@ -163,7 +163,8 @@ class _Live:
     @property
     def works(self) -> bool:
         """Whether a run goes on in it, and does not only wait for a person."""
-        return self.run is not None and not self.run.parked
+        # One that was decided may have to take its folder first.
+        return self.run is not None and (not self.run.parked or self.session.state == "running")
 
     @property
     def terms(self) -> Terms:

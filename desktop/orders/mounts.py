@@ -89,6 +89,8 @@ class MountOrders:
             await send({"row": {"operation": arguments["operation"], "decided": "waiting", "words": words}})
             return COMPLETED
         await send({"row": {"operation": decided.operation_id, "decided": decided.state, "words": decided.words}})
+        # A host of this order's own lives until what goes on with it has ended.
+        await self._host.approvals.carried_out()
         return COMPLETED
 
     async def _operation(self, wanted: str) -> str:
