@@ -119,7 +119,7 @@ _TOOLS: Final = (
     ),
     PluginTool(
         "run",
-        "Run one command line of /bin/sh in the folder. It has no network and sees no other folder of the person. "
+        "Run one command line of /bin/sh in the folder. It has no network, and sees the folder and installed programs. "
         "Nothing of it goes on after it has ended.",
         _schema(
             ("command",),
@@ -190,8 +190,8 @@ class WorkspacePlugin(Plugin):
             return f"{fresh} {shown}, {_lines(arguments.get('content'))}."
         if tool == "run":
             return (
-                "Runs a command in the session's folder. It can change everything there, has no network and sees no "
-                "other folder of yours."
+                "Runs a command in the session's folder. It has no network, and of your folders it sees that one and "
+                "installed programs only. Where the session may change files, it can change everything there."
             )
         return ""
 
