@@ -8,7 +8,7 @@ another side tells, are shown whole before anybody agrees; a policy field that w
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from desktop.dialog.wire import FORM_BYTES
+from desktop.dialog.wire import FORM_BYTES, MOST_FIELDS
 from desktop.dialogs import Answer, Approval, DeleteConfirmation, Form, FormField, FormOption
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop.mounts import MountBook, MountReport, Refreshed
@@ -83,25 +83,21 @@ async def edit(host: "Host", book: MountBook, report: MountReport) -> bool:
     """Ask what is to be otherwise about a mount; whether anything was changed."""
     row, dialogs = report.row, await host.trusted()
     counted = len(row.policy.get("rules", ()))
+    words = f"{counted} rule{'' if counted == 1 else 's'} let calls through without asking."
+    forget = FormField("forget", "switch", "Forget what was always allowed", False, help=words)
     fields = (
         *_setting_fields(report.settings, row.public_config),
         FormField("account", "line", "Account", str(row.public_config.get("account", "")), help="What you call it."),
         *_policy_fields(row.policy),
+        *((forget,) if counted else ()),
         *(
             FormField(
-                f"tool-{number}",
-                "choice",
-                line.name,
-                str(row.policy.get("tools", {}).get(line.name, _SAME)),
-                _OF_TOOL,
+                f"tool-{number}", "choice", line.name, str(row.policy.get("tools", {}).get(line.name, _SAME)), _OF_TOOL
             )
             for number, line in enumerate(report.tools[:MOST_TOOLS])
         ),
     )
-    if counted:
-        words = f"{counted} rule{'' if counted == 1 else 's'} let calls through without asking."
-        fields += (FormField("forget", "switch", "Forget what was always allowed", False, help=words),)
-    form = Form(title="Change the mount", about=f"{row.alias} ({report.plugin_title})", fields=fields[:16])
+    form = Form(title="Change the mount", about=f"{row.alias} ({report.plugin_title})", fields=fields[:MOST_FIELDS])
     while True:
         answers = await dialogs.ask_form(form)
         if answers is None:

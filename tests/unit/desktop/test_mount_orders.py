@@ -1,0 +1,140 @@
+"""Mounts on the command line's side: what an order changes, what it cannot, and the way of a credential."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from desktop.app import Host
+from desktop.orders.mounts import parked_name
+from runtime_host.connectors.base import SecretRef
+from runtime_host.testing.ledger_plugin import LedgerPlugin
+from tests.unit.desktop.ledgers import deciding, with_ledger
+
+pytestmark = pytest.mark.process
+
+TOKEN = "a-good-token-0001"
+
+
+@pytest.fixture(autouse=True)
+def ledger(monkeypatch: pytest.MonkeyPatch) -> LedgerPlugin:
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+    return with_ledger(monkeypatch)
+
+
+class Orders:
+    """Gives orders and keeps what was said."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.said: list[dict[str, Any]] = []
+
+    async def __call__(self, command: str, **arguments: Any) -> tuple[int, dict[str, Any]]:
+        """(exit code, the last line) of an order."""
+        lines: list[dict[str, Any]] = []
+
+        async def send(line: dict[str, Any]) -> None:
+            lines.append(line)
+
+        code = await self._host.operations.perform(command, arguments, send, asyncio.Event())
+        self.said += lines
+        rows = [line for line in lines if "note" not in line]
+        return code, rows[-1] if rows else {}
+
+
+@pytest.fixture
+def order(host: Host) -> Orders:
+    return Orders(host)
+
+
+async def test_a_mount_is_added_set_up_renamed_switched_and_removed(order: Orders, host: Host) -> None:
+    code, line = await order("mount-add", plugin="ledger", alias="books", set=["colour=red", "size=3"])
+    assert (code, line["row"]["config"]) == (0, {"colour": "red", "size": 3})
+    assert line["row"]["policy"] == {"read": "allow", "write": "approval"}, "what changes something asks first"
+    code, line = await order("mount-edit", alias="books", write="deny", tools=["set=allow"], set=["size="])
+    assert line["row"]["policy"] == {"read": "allow", "write": "deny", "tools": {"set": "allow"}}
+    assert line["row"]["config"] == {"colour": "red"}
+    installation = line["row"]["installation"]
+    code, line = await order("mount-rename", alias="books", new="shelf")
+    assert (line["row"]["alias"], line["row"]["installation"]) == ("shelf", installation)
+    assert (await order("mount-switch", alias="shelf", to="off"))[1]["row"]["state"] == "put-away"
+    assert (await order("mount-switch", alias="shelf", to="on"))[1]["row"]["state"] == "on"
+    code, line = await order("mount-remove", alias="shelf")
+    assert (line["row"]["confirm"], line["row"]["goes"][0]) == (
+        True,
+        "The mount shelf (Ledger) with its settings and rules.",
+    )
+    assert (await order("mount-remove", alias="shelf", confirmed=True))[1]["row"]["removed"] is True
+    code, line = await order("mount-remove", alias="shelf", confirmed=True)
+    assert (code, line["error"]["code"]) == (2, "NOT_MOUNTED")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ({"plugin": "ledgre"}, "PLUGIN_UNKNOWN", "Did you mean ledger?"),
+        ({"plugin": "ledger", "set": ["color=red"]}, "SETTING_UNKNOWN", "Did you mean colour?"),
+        ({"plugin": "ledger", "set": ["size=many"]}, "SETTING_TYPE", "a number"),
+        ({"plugin": "ledger", "alias": "a__b"}, "ALIAS_REFUSED", "underscores"),
+        ({"plugin": "ledger", "alias": "files"}, "ALIAS_TAKEN", "already"),
+        ({"plugin": "ledger", "write": "maybe"}, "POLICY_REFUSED", "allow, deny, approval"),
+    ],
+)
+async def test_what_means_nothing_is_refused_with_what_was_meant(
+    order: Orders, arguments: dict[str, Any], code: str, words: str
+) -> None:
+    exit_code, line = await order("mount-add", **arguments)
+    assert (exit_code, line["error"]["code"]) == (2, code)
+    assert words in line["error"]["message"]
+    _, listed = await order("mounts")
+    assert listed["row"]["alias"] in ("files", "artifacts", "web")
+
+
+async def test_only_the_reference_of_this_mounts_credential_is_taken(
+    order: Orders, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key of a connector is not to be sealed into a mount that could send it elsewhere."""
+    _, line = await order("mount-add", plugin="ledger", set=["allowed_hosts=api.example.com"])
+    kept = {"loopback": "sk-of-the-connector", parked_name(line["row"]["installation"]): TOKEN}
+    resolved: list[str] = []
+
+    async def resolve(ref: SecretRef) -> str:
+        resolved.append(ref.name)
+        return kept[ref.name]
+
+    async def delete(ref: SecretRef) -> None:
+        kept.pop(ref.name, None)
+
+    monkeypatch.setattr(host.credentials, "resolve", resolve)
+    monkeypatch.setattr(host.credentials, "delete", delete)
+    for secret in (
+        {"kind": "keyring", "name": "loopback"},
+        {"kind": "env", "name": "HOME"},
+        {"kind": "keyring", "name": parked_name("inst_of_another")},
+        {"token": TOKEN},
+        None,
+    ):
+        code, refused = await order("mount-attach", alias="ledger", secret=secret)
+        assert (code, refused["error"]["code"]) == (2, "CREDENTIAL_REFUSED")
+    assert resolved == []
+    own = {"kind": "keyring", "name": parked_name(line["row"]["installation"])}
+    await order("mount-attach", alias="ledger", secret=own)
+    assert resolved == [own["name"]]
+    assert own["name"] not in kept, "whatever came of it, it is in the key store no more"
+    assert TOKEN not in str(order.said)
+
+
+async def test_to_look_at_a_mount_is_answered_in_the_dialog_alone(
+    order: Orders, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = deciding(host, monkeypatch)
+    code, line = await order("mount-add", plugin="mcp", alias="server", set=["transport=stdio", "command=/bin/true"])
+    assert code == 0, line
+    [row] = [each["row"] for each in order.said if each.get("row", {}).get("alias") == "server"][-1:]
+    assert row["policy"] == {"read": "approval", "write": "approval"}
+    person.says("later")
+    code, line = await order("mount-look", alias="server", agreed=True, digest="x", confirmed=True)
+    assert (code, line["row"]["ready"]) == (1, False)
+    [asked] = person.asked
+    assert asked.heading == "May this be started?"
+    assert any("/bin/true" in text for _, _, text in asked.parts)
