@@ -27,7 +27,7 @@ if WRITES not in BEHAVIOURS:
         if messages[-1]["role"] == "tool":
             await answer.text("It says: " + " and ".join(answer.told()))
             await answer.finish()
-        elif "write" in str(messages[-1]["content"]):
+        elif str(messages[-1]["content"]).startswith("write"):
             await answer.call(f"call_{len(messages)}", "ledger__write", json.dumps({"entry": ENTRY}))
             await answer.finish("tool_calls")
         else:

@@ -11,6 +11,7 @@ from desktop import paths
 from desktop.app import Host
 from desktop.notifications import Press
 from desktop.orders.operations import Operations
+from runtime_host.drivers.native.driver import NativeDriver
 from runtime_host.loop.gateway import Gateway
 from runtime_host.testing.ledger_plugin import LedgerPlugin
 from tests.loopback.chat_server import ChatServer
@@ -285,6 +286,70 @@ async def test_nobody_deciding_in_time_is_a_no(
     assert ledger.effects == []
     assert "in time" in server.requests[-1].json()["messages"][-1]["content"]
     assert host.conversations.wakes == {}
+
+
+# ------------------------------------------------------------------------------------ harnesses that do not park
+
+
+@pytest.fixture
+def unparked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A harness that cannot wait for days: its call is told as paused, and its turn ends."""
+    monkeypatch.setattr(NativeDriver, "parks", False)
+    monkeypatch.setattr(NativeDriver, "hold_wait_s", 0.1, raising=False)
+
+
+@pytest.mark.parametrize("word", ["approve", "deny"])
+async def test_a_harness_that_did_not_wait_is_told_by_the_next_message(
+    unparked: None, seat: Seat, host: Host, server: ChatServer, person: Decider, ledger: LedgerPlugin, word: Any
+) -> None:
+    puppet = seat.puppet
+    await puppet.lock()
+    await puppet.wait_for(dto.Selected)
+    assert (await puppet.ask(new_send(puppet, "write it down"))).status == "done"
+    await ended(puppet)
+    assert "paused" in server.requests[-1].json()["messages"][-1]["content"]
+    [held] = await host.approvals.pending(host.agents.current.agent_id)
+    assert not held.parked
+    person.says(word)
+    told = len(puppet.told)
+    assert (await proposed(puppet, (await held_card(puppet)).operation or "")).status == "done"
+    await puppet.wait_for(dto.RunChanged, lambda m: m.run is not None and m.run.state == "done", after=told)
+    said = server.requests[-1].json()["messages"][-1]
+    assert said["role"] == "user"
+    assert ("executed once" if word == "approve" else "said no") in said["content"]
+    assert ledger.effects == ([("write", ENTRY)] if word == "approve" else [])
+
+
+async def test_what_such_a_harness_was_not_told_before_the_end_it_is_told_at_the_next_start_once(
+    unparked: None,
+    seat: Seat,
+    host: Host,
+    server: ChatServer,
+    person: Decider,
+    ledger: LedgerPlugin,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    puppet = seat.puppet
+    await puppet.lock()
+    await puppet.wait_for(dto.Selected)
+    assert (await puppet.ask(new_send(puppet, "write it down"))).status == "done"
+    await ended(puppet)
+    [held] = await host.approvals.pending(host.agents.current.agent_id)
+    monkeypatch.setattr(host.approvals, "_follow_up", lambda decided: None)
+    person.says("approve")
+    await host.approvals.review(held.operation_id)
+    await until(_is_quiet(host))
+    await seat.aclose()
+    await host.__aexit__()
+    asked = len(server.requests)
+    for _ in range(2):
+        async with Host(paths.profile(tmp_path / "data")) as next_one:
+            await next_one.recover()
+            await until(lambda: len(server.requests) > asked)
+            await until(_is_quiet(next_one))
+            assert ledger.effects == [("write", ENTRY)]
+            assert len(server.requests) == asked + 1
 
 
 # ------------------------------------------------------------------------------------ beside the window
