@@ -25,7 +25,7 @@ MOST_LINES: Final = 2000
 MOST_ENTRIES: Final = 500
 MOST_NAMES: Final = 20_000
 GIT: Final = ".git"
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | places.NO_LINK
 
 READ_IT: Final = "Read it first, and give the version that reading told."
 NO_TEXT: Final = "{shown} is no UTF-8 text ({size} bytes), so it is not read or changed this way."
@@ -84,7 +84,7 @@ def _list(here: int, above: str, depth: int, entries: list[dict[str, Any]], left
 
 def _list_inside(here: int, path: str, depth: int, entries: list[dict[str, Any]], left_out: dict[str, int]) -> None:
     try:
-        inner = os.open(os.path.basename(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+        inner = os.open(os.path.basename(path), places.LOOK, dir_fd=here)
     except OSError:
         left_out["unreadable"] = left_out.get("unreadable", 0) + 1
         return
@@ -309,7 +309,7 @@ def _state(about: os.stat_result) -> tuple[int, ...]:
 
 def _settle(here: int) -> None:
     """The name is on disk as well. The descriptor of a walk cannot be synchronised itself."""
-    opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=here)
+    opened = os.open(".", places.LOOK, dir_fd=here)
     try:
         with contextlib.suppress(OSError):
             os.fsync(opened)

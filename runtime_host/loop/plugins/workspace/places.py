@@ -15,9 +15,17 @@ from runtime_host.loop.plugins.workspace.naming import meant, told
 
 MOST_DEPTH: Final = 64
 MOST_PATH_CHARS: Final = 4096
-_WALK: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ: Final = os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def flags(*names: str) -> int:
+    """Flags of an opening by their names. What a system has not is left out: where it matters no tool is offered."""
+    return sum(int(getattr(os, name, 0)) for name in names)
+
+
+NO_LINK: Final = flags("O_NOFOLLOW", "O_CLOEXEC")
+LOOK: Final = flags("O_DIRECTORY") | NO_LINK
+_WALK: Final = flags("O_PATH") | LOOK
+_READ: Final = flags("O_NOCTTY", "O_NONBLOCK", "O_CLOEXEC")
 
 
 class PlaceError(Exception):
@@ -135,7 +143,7 @@ def kind_of(mode: int) -> str:
 
 def names_in(here: int, most: int) -> tuple[list[str], bool]:
     """The names in a folder, sorted, and whether there are more than `most`."""
-    opened = os.open(".", _LOOK, dir_fd=here)
+    opened = os.open(".", LOOK, dir_fd=here)
     try:
         with os.scandir(opened) as entries:
             names = [entry.name for entry, _ in zip(entries, range(most + 1), strict=False)]
@@ -169,8 +177,8 @@ def _opened(here: int, name: str, shown: str) -> int:
         raise not_ordinary(shown, found.kind)
     try:
         if not hasattr(os, "O_PATH"):
-            return os.open(name, _READ | os.O_NOFOLLOW, dir_fd=here)
-        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            return os.open(name, _READ | NO_LINK, dir_fd=here)
+        held = os.open(name, flags("O_PATH") | NO_LINK, dir_fd=here)
         try:
             # What is held is what was looked at: a device that took its name meanwhile is not woken.
             kind = kind_of(os.fstat(held).st_mode)

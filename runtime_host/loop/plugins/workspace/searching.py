@@ -29,7 +29,6 @@ FILE_S: Final = 0.5
 SLOW_FILES: Final = 4
 LINE_CHARS: Final = 300
 _MEMORY_BYTES: Final = 1 << 30
-_WALK: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WHY: Final = {"link": "links", "other": "other", "not_a_file": "other", "not_there": "gone"}
 
 
@@ -115,7 +114,7 @@ class Search:
                 self._look_at(here, last, above)
                 return
         with places.folder(order.root, order.parts) as here:
-            opened = os.open(".", _WALK, dir_fd=here)
+            opened = os.open(".", places.LOOK, dir_fd=here)
         self._walk(opened, f"{above}/" if above else "")
 
     def _walk(self, here: int, above: str) -> None:
@@ -148,7 +147,7 @@ class Search:
             self._leave("too deep")
             return
         try:
-            inner = os.open(name, _WALK, dir_fd=here)
+            inner = os.open(name, places.LOOK, dir_fd=here)
         except OSError:
             self._leave("unreadable")
             return
