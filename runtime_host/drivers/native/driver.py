@@ -562,11 +562,12 @@ class NativeRun:
             if self._connector.api == "chat-completions":
                 # A server's grammar lets only what fits pass; what is wanted the model has to be told.
                 instructions = instructions_with(instructions, wanted)
+        offers = tools.offers if tools is not None else ()
         return ChatRequest(
             model=turn.model,
-            messages=messages,
+            messages=messages if offers else mapping.in_words(messages),
             instructions=instructions,
-            tools=tools.offers if tools is not None else (),
+            tools=offers,
             reasoning_effort=mapping.effort(turn.reasoning),
             reasons=profile.reasons(self._driver.efforts, self._connector, self._turn.model),
             schema=schema,
