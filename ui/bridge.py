@@ -368,7 +368,7 @@ class Bridge(QObject):
     def _review(self) -> None:
         """The trusted dialog shows the first call that waits; one that is not here yet is at the end of the page."""
         store, operation = self._store, self._store.reviewable
-        if store.asked or not store.waiting and operation is None:
+        if store.asked or (not store.waiting and operation is None):
             return
         if operation is None:
             self.asked.emit("below")

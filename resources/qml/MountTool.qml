@@ -20,10 +20,13 @@ Item {
             width: parent.width
             height: tool.beside ? Math.max(name.height, verdict.height) : name.height + theme.s4 / 2 + verdict.height
 
-            Name {
+            Words {
                 id: name
                 width: Math.min(implicitWidth, parent.width - (tool.beside ? verdict.width + theme.s12 : 0))
                 text: tool.modelData.name
+                horizontalAlignment: Text.AlignLeft
+                elide: Text.ElideMiddle
+                wrapMode: Text.NoWrap
                 font.family: theme.fontCode
                 font.pixelSize: theme.fontQuiet
             }
@@ -39,11 +42,20 @@ Item {
                     font.pixelSize: theme.fontSmall
                     wrapMode: Text.NoWrap
                 }
-                StateMark {
+                // No `StateMark`: there may be hundreds of these, and none of them moves.
+                Icon {
                     anchors.verticalCenter: parent.verticalCenter
-                    icon: tool.modelData.icon
-                    word: tool.modelData.word
-                    tone: tool.modelData.tone
+                    side: theme.iconSmall
+                    name: tool.modelData.icon
+                    tint: theme[tool.modelData.tone]
+                }
+                Words {
+                    anchors.verticalCenter: parent.verticalCenter
+                    text: tool.modelData.word
+                    color: theme[tool.modelData.tone]
+                    font.pixelSize: theme.fontSmall
+                    font.weight: theme.medium
+                    wrapMode: Text.NoWrap
                 }
             }
         }
@@ -56,12 +68,15 @@ Item {
             elide: Text.ElideRight
             maximumLineCount: theme.linesMost
         }
-        Marked {
+        Loader {
             width: parent.width
-            visible: words.length > 0
-            icon: "warning"
-            tone: "waiting"
-            words: tool.modelData.warning
+            active: tool.modelData.warning.length > 0
+            visible: active
+            sourceComponent: Marked {
+                icon: "warning"
+                tone: "waiting"
+                words: tool.modelData.warning
+            }
         }
     }
 }

@@ -428,6 +428,12 @@ class Stage:
     def move(self, x: int, y: int) -> None:
         self.screen.tool("xdotool", "mousemove", "--window", self.window, str(x), str(y))
 
+    def wheel(self, steps: int) -> None:
+        """Turn the wheel: down, or up where there are fewer than none."""
+        times, pause = (max(1, abs(steps) // 3), "2") if self.hasty else (abs(steps), "8")
+        button = "5" if steps > 0 else "4"
+        self.screen.tool("xdotool", "click", "--repeat", str(times), "--delay", pause, button)
+
     def shot(self, name: str, after_s: float = 0.6) -> None:
         self.rest(after_s)
         packed = ("-quality", "10") if self.hasty else ()
@@ -465,7 +471,7 @@ def conversation(stage: Stage) -> None:
     stage.shot("conversation-end", 1.0)
     stage.key("Tab")
     stage.move(700, 300)
-    stage.screen.tool("xdotool", "click", "--repeat", "40", "--delay", "8", "4")
+    stage.wheel(-40)
     stage.shot("conversation-top")
 
 
@@ -572,7 +578,7 @@ def many(stage: Stage) -> None:
     stage.select("c1", "Conversation 1 about something")
     stage.rest(0.8)
     stage.move(130, 500)
-    stage.screen.tool("xdotool", "click", "--repeat", "60", "--delay", "5", "5")
+    stage.wheel(60)
     stage.shot("many", 1.0)
 
 
@@ -921,7 +927,7 @@ def activities(stage: Stage) -> None:
     stage.shot("activities-end", 1.0)
     stage.key("Tab")
     stage.move(700, 300)
-    stage.screen.tool("xdotool", "click", "--repeat", "60", "--delay", "8", "4")
+    stage.wheel(-60)
     stage.move(5, 5)
     stage.shot("activities-top")
 
@@ -991,7 +997,7 @@ def states(stage: Stage) -> None:
     stage.shot("activities-states-end", 1.0)
     stage.key("Tab")
     stage.move(700, 300)
-    stage.screen.tool("xdotool", "click", "--repeat", "60", "--delay", "8", "4")
+    stage.wheel(-60)
     stage.move(5, 5)
     stage.shot("activities-states-top")
 
@@ -1066,7 +1072,7 @@ def long_cards(stage: Stage) -> None:
     stage.shot("activities-long", 1.0)
     stage.key("Tab")
     stage.move(700, 300)
-    stage.screen.tool("xdotool", "click", "--repeat", "60", "--delay", "8", "4")
+    stage.wheel(-60)
     stage.move(5, 5)
     stage.shot("activities-long-top")
 
@@ -1171,7 +1177,7 @@ def mounts(stage: Stage) -> None:
     stage.key("Return")
     stage.shot("mounts-tools", 0.3)
     stage.move(400, 400)
-    stage.screen.tool("xdotool", "click", "--repeat", "90", "--delay", "8", "5")
+    stage.wheel(90)
     stage.move(5, 5)
     stage.shot("mounts-end")
     stage.host.send(gate_rows.mounts_page())
