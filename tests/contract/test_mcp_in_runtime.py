@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -15,19 +16,23 @@ from runtime_host.drivers.native import NativeDriver
 from runtime_host.loop.gateway import Gateway
 from runtime_host.loop.mounts import MountBook, MountRefusedError
 from runtime_host.loop.plugins.mcp import McpPlugin
+from runtime_host.loop.sealing import HeldSeals
 from runtime_host.run import Run
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.session import Session
 from runtime_host.storage.memory import MemoryAgentStore
-from runtime_host.storage.rows import MountRow, OperationRow
+from runtime_host.storage.rows import TABLES, MountRow, OperationRow
 from tests.loopback import mcp_servers
-from tests.loopback.mcp_servers import Noted, StreamPrograms, behaves
+from tests.loopback.mcp_servers import Accounts, Noted, StreamPrograms, behaves, browse, over_http
 from tests.loopback.native import AT_ONCE, QUICK, options_for, registry_for
 from tests.loopback.obedient_model import ObedientModel
 from tests.loopback.public import PublicNet
 
 AGENT = "assistant"
 AT_ONCE_ALL = {"read": "allow", "write": "allow"}
+
+
+KEY = os.urandom(32)
 
 
 class Scene:
@@ -48,6 +53,7 @@ class Scene:
                 storage=self._open,
                 connectors=registry,
                 plugins=(self.plugin,),
+                seals=HeldSeals(KEY),
             )
         )
 
@@ -247,3 +253,37 @@ async def test_answers_reach_the_model_as_data(scene: Scene) -> None:
     assert "~/.ssh" not in json.dumps(scene.offered())
     assert msgspec.json.encode(await scene.operations())
     await session.detach()
+
+
+async def test_tokens_of_a_sign_in_are_sealed_and_in_no_other_row(scene: Scene) -> None:
+    accounts = Accounts()
+
+    async def show(address: str) -> bool:
+        await browse(address)
+        return True
+
+    book = await scene.book()
+    async with over_http(mcp_servers.good, scene.did, accounts=accounts) as address:
+        config = {"transport": "http", "address": address, "loopback": True, "sign_in": True}
+        await book.add("mcp", "far", config=config, policy=AT_ONCE_ALL)
+        with pytest.raises(MountRefusedError, match="sign in"):
+            await book.refresh("far")
+        assert (await book.sign_in("far", show)).state == "ok"
+        assert (await book.check("far")).state == "ok"
+        await scene.look()
+        session = await scene.session()
+        [told] = await scene.done(session, ("far__add", {"left": 2, "right": 3}))
+        assert "5" in told
+        rows = await scene.store.read(lambda tx: [repr(tx.rows(kind)) for kind in TABLES])
+        secrets = [*accounts.valid, *accounts.refreshes, *accounts.codes]
+        assert secrets
+        assert not [secret for secret in secrets if secret in "".join(rows)]
+        assert not [secret for secret in secrets if secret in "".join(str(r.body) for r in scene.model.requests)]
+        # A token that the server takes no longer is told apart from a server that is not there.
+        accounts.refuses = True
+        assert (await book.check("far")).state == "rejected"
+        [refused] = await scene.done(session, ("far__add", {"left": 2, "right": 3}))
+        assert "sign in" in refused
+        assert scene.did.lines == ["add 2 3"]
+        await session.detach()
+        await scene.plugin.let_go()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -456,6 +457,17 @@ async def over_http(
         server.should_exit = True
         await task
         listening.close()
+
+
+async def browse(address: str) -> None:
+    """What a browser does with an address of an authorization server that lets everybody in."""
+    async with httpx2.AsyncClient(trust_env=False) as browser:
+        sent = await browser.get(address)
+        back = sent.headers["location"]
+        assert back.startswith("http://127.0.0.1:")
+        page = await browser.get(back)
+        assert page.status_code == 200
+        assert "signed in" in page.text
 
 
 if __name__ == "__main__":

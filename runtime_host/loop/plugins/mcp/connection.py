@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import httpx2
 from mcp.client import Client
+from mcp.client.auth import OAuthFlowError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
@@ -225,12 +226,14 @@ class Conversation:
         found = _first(self._fault or fault)
         if isinstance(found, PluginError):
             return found
-        if isinstance(found, SignInNeededError) or self._heard.status in (401, 403):
-            return _sign_in(self.name)
         if isinstance(found, ProgramError):
             return PluginError(found.message, code="mcp_not_started")
+        if isinstance(found, OAuthFlowError):
+            return PluginError(f"The sign-in failed: {_printable(str(found))}", code="sign_in_refused")
         if self._heard.words:
             return PluginError(f"{self._heard.words} Nothing was done.", code="mcp_unreachable", transient=True)
+        if isinstance(found, SignInNeededError) or self._heard.status in (401, 403):
+            return _sign_in(self.name)
         said = self._said_last()
         more = f" It said last: {said}" if said else ""
         if not more and isinstance(found, httpx2.TransportError | MCPError | ValidationError):
@@ -337,7 +340,11 @@ def _short(fault: BaseException) -> str:
     if isinstance(fault, TooMuchError):
         return str(fault)
     words = fault.message if isinstance(fault, MCPError) else type(fault).__name__
-    return "".join(sign for sign in words if sign.isprintable())[:300] or type(fault).__name__
+    return _printable(words) or type(fault).__name__
+
+
+def _printable(text: str) -> str:
+    return "".join(sign for sign in text if sign.isprintable())[:300]
 
 
 def _sign_in(name: str) -> PluginError:

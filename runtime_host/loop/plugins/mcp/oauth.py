@@ -5,13 +5,15 @@ with a person but by `sign_in`; what is kept is sealed, and good for the one add
 to the authorization server that gave it, as that was found out then; without a good token nothing is sent.
 """
 
+import json
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -20,10 +22,10 @@ from mcp.shared.auth import (
     OAuthToken,
     ProtectedResourceMetadata,
 )
-from pydantic import AnyUrl, ValidationError
+from pydantic import AnyUrl, BaseModel
 
 from runtime_host.connectors.base_url import is_loopback
-from runtime_host.loop.plugins.base import Kept, PluginError, ShowAddress
+from runtime_host.loop.plugins.base import Credential, Kept, PluginError, ShowAddress
 from runtime_host.loop.plugins.mcp.connection import Conversation
 from runtime_host.loop.plugins.mcp.http import SignInNeededError
 from runtime_host.loop.plugins.mcp.redirect import Redirect
@@ -36,15 +38,18 @@ _REFRESH_EARLY_S: Final = 30
 
 
 class KeptTokens:
-    """Meets the SDK's `TokenStorage` with what a mount keeps."""
+    """Meets the SDK's `TokenStorage` with what a mount keeps, and restores what the SDK itself would find out anew.
+
+    What is secret is a field each, so that it can be masked by itself; everything else is one text.
+    """
 
     def __init__(self, kept: Kept, server: Remote) -> None:
         self._kept = kept
         self._server = server
         self._tokens: OAuthToken | None = None
         self._client: OAuthClientInformationFull | None = None
-        self.expires_s: float | None = None
-        self.found: dict[str, Any] = {}
+        self._rest: dict[str, Any] = {}
+        self.context: OAuthContext | None = None
 
     async def load(self) -> bool:
         """Read what is kept; whether there is a sign-in for this very address.
@@ -53,19 +58,29 @@ class KeptTokens:
             PluginError: it is there and does not open.
         """
         sealed = await self._kept.secret(SECRET)
-        if sealed is None:
-            return False
         try:
-            if sealed.field("address") != self._server.address:
+            if sealed is None or sealed.field("url") != self._server.address:
                 return False
-            self._tokens = OAuthToken.model_validate_json(sealed.field("tokens"))
-            self._client = OAuthClientInformationFull.model_validate_json(sealed.field("client"))
-            expires = sealed.field("expires")
-            self.expires_s = float(expires) if expires else None
-        except (KeyError, ValueError, ValidationError):
+            rest = json.loads(sealed.field("rest")[1:])
+            secret = {name: _field(sealed, name) for name in ("access_token", "refresh_token", "client_secret")}
+            tokens = {**rest["tokens"], "access_token": secret["access_token"]}
+            self._tokens = OAuthToken.model_validate({**tokens, "refresh_token": secret["refresh_token"]})
+            client = {**rest["client"], "client_secret": secret["client_secret"]}
+            self._client = OAuthClientInformationFull.model_validate(client)
+        except (KeyError, TypeError, ValueError):
             return False
-        self.found = (await self._kept.connection()).get("oauth", {})
+        self._rest = rest
         return True
+
+    def restore(self, context: OAuthContext) -> None:
+        """Have a flow go on where the last one was: with its time, and at the same authorization server."""
+        self.context = context
+        expires_s = self._rest.get("expires_s")
+        context.token_expiry_time = None if expires_s is None else float(expires_s) - _REFRESH_EARLY_S
+        if self._rest.get("server"):
+            context.oauth_metadata = OAuthMetadata.model_validate(self._rest["server"])
+        if self._rest.get("resource"):
+            context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(self._rest["resource"])
 
     async def get_tokens(self) -> OAuthToken | None:
         return self._tokens
@@ -73,27 +88,40 @@ class KeptTokens:
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return self._client
 
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self._tokens = tokens
-        self.expires_s = time.time() + tokens.expires_in if tokens.expires_in is not None else None
-        await self._keep()
-
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         # Kept with the tokens, or not at all: a registration alone is of no use later.
         self._client = client_info
 
-    async def _keep(self) -> None:
-        if self._tokens is None or self._client is None:
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._tokens = tokens
+        context, client = self.context, self._client
+        if client is None or context is None:
             return
-        await self._kept.put_secret(
-            SECRET,
-            {
-                "address": self._server.address,
-                "tokens": self._tokens.model_dump_json(exclude_none=True),
-                "client": self._client.model_dump_json(exclude_none=True),
-                "expires": "" if self.expires_s is None else str(self.expires_s),
-            },
-        )
+        secret = {
+            "access_token": tokens.access_token,
+            "refresh_token": tokens.refresh_token,
+            "client_secret": client.client_secret,
+        }
+        rest = {
+            "tokens": tokens.model_dump(mode="json", exclude={"access_token", "refresh_token"}, exclude_none=True),
+            "client": client.model_dump(mode="json", exclude={"client_secret"}, exclude_none=True),
+            "expires_s": None if tokens.expires_in is None else time.time() + tokens.expires_in,
+            "server": _part(context.oauth_metadata, {"issuer", "authorization_endpoint", "token_endpoint"}),
+            "resource": _part(context.protected_resource_metadata, {"resource", "authorization_servers"}),
+        }
+        fields = {name: value for name, value in secret.items() if value}
+        await self._kept.put_secret(SECRET, {"url": self._server.address, **fields, "rest": f"~{json.dumps(rest)}"})
+
+
+def _field(sealed: Credential, name: str) -> str | None:
+    try:
+        return sealed.field(name)
+    except KeyError:
+        return None
+
+
+def _part(metadata: BaseModel | None, names: set[str]) -> dict[str, Any] | None:
+    return None if metadata is None else metadata.model_dump(mode="json", include=names)
 
 
 class SignedIn(httpx2.Auth):
@@ -119,13 +147,7 @@ class SignedIn(httpx2.Auth):
                 code="sign_in_needed",
             )
         provider = OAuthClientProvider(self._server.address, _metadata(self._server.address), tokens)
-        context = provider.context
-        context.token_expiry_time = None if tokens.expires_s is None else tokens.expires_s - _REFRESH_EARLY_S
-        found = tokens.found
-        if isinstance(found.get("metadata"), dict):
-            context.oauth_metadata = OAuthMetadata.model_validate(found["metadata"])
-        if isinstance(found.get("resource"), dict):
-            context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(found["resource"])
+        tokens.restore(provider.context)
         self._provider = provider
 
     def drop(self) -> None:
@@ -201,33 +223,30 @@ async def sign_in(
             return AuthorizationCodeResult(code=told["code"], state=told.get("state"), iss=told.get("iss"))
 
         provider = OAuthClientProvider(server.address, _metadata(back.address), tokens, lead, answer)
+        tokens.context = provider.context
         conversation = connect(provider)
         try:
             await conversation.opened(PERSON_S + 60)
             await conversation.tools()
-        except OAuthFlowError as fault:
-            raise PluginError(f"The sign-in failed: {_printable(str(fault))}", code="sign_in_refused") from None
         finally:
             await conversation.end()
-    context = provider.context
-    if context.current_tokens is None:
-        return False
-    found = {
-        "metadata": context.oauth_metadata.model_dump(mode="json", exclude_none=True)
-        if context.oauth_metadata is not None
-        else None,
-        "resource": context.protected_resource_metadata.model_dump(mode="json", exclude_none=True)
-        if context.protected_resource_metadata is not None
-        else None,
-    }
-    await kept.put_connection({**await kept.connection(), "oauth": found})
-    return True
+    return provider.context.current_tokens is not None
+
+
+def good_token(sealed: Credential, server: Remote) -> str:
+    """The access token of what a sign-in gave, for a look; "" where it is not good now. A look renews nothing."""
+    try:
+        expires_s = json.loads(sealed.field("rest")[1:])["expires_s"]
+        if sealed.field("url") != server.address or (expires_s is not None and float(expires_s) < time.time()):
+            return ""
+        return sealed.field("access_token")
+    except (KeyError, TypeError, ValueError):
+        return ""
 
 
 async def sign_out(kept: Kept) -> None:
     """Forget what a sign-in gave."""
     await kept.forget_secret(SECRET)
-    await kept.put_connection({name: value for name, value in (await kept.connection()).items() if name != "oauth"})
 
 
 def _metadata(back: str) -> OAuthClientMetadata:
@@ -254,4 +273,4 @@ def _printable(text: str) -> str:
     return "".join(sign for sign in text if sign.isprintable())[:300]
 
 
-__all__ = ["SECRET", "KeptTokens", "SignedIn", "sign_in", "sign_out"]
+__all__ = ["SECRET", "KeptTokens", "SignedIn", "good_token", "sign_in", "sign_out"]

@@ -147,8 +147,13 @@ class McpPlugin(Plugin):
     async def check_credential(self, mount: Mount, credential: Credential) -> CredentialCheck:
         """See `Plugin.check_credential`. Of a program it is not known before it is started."""
         server = setup.server_of(mount.config)
-        if isinstance(server, setup.Local) or server.sign_in:
-            return CredentialCheck("unchecked")
+        if isinstance(server, setup.Local):
+            return CredentialCheck("unchecked", "What a program does with it is only seen when its tools are called.")
+        if server.sign_in:
+            token = (await sdk.protocol()).good_token(credential, server)
+            if not token:
+                return CredentialCheck("unchecked", "It has run out, and is renewed by the next call.")
+            credential = Credential({"token": token})
         try:
             async with self._opened_apart(server, credential) as conversation:
                 await conversation.opened(START_S)
