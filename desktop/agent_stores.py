@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("desktop.agent_stores")
 
-REST_S = 20.0
+REST_S = 60.0
 """How long an agent's file stays open after its last use."""
 
 

@@ -23,6 +23,7 @@ from desktop import (
     process,
     profiles,
     sanitize,
+    sealing_keys,
     stored,
 )
 from desktop.agent_stores import AgentStores
@@ -203,6 +204,11 @@ class Host:
                 seeds=USUAL_SEEDS,
                 artifacts=shelves(lambda agent_id: paths.agent(agent_id) / "artifacts"),
                 tenant=self.settings.profile_uuid,
+                seals=sealing_keys.KeyringSeals(
+                    self.credentials,
+                    lambda: self.settings.set_sealing({"secret": sealing_keys.NOTED}),
+                ),
+                outside=sealing_keys.outside(self.credentials),
                 on_held=self.approvals.held,
                 on_decided=self.approvals.decided,
             )

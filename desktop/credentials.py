@@ -261,6 +261,15 @@ class Credentials:
             )
         return found
 
+    async def look_up(self, name: str) -> str | None:
+        """What an entry holds; None when there is certainly no such entry.
+
+        Raises:
+            ConnectorError: as `store`.
+        """
+        found: str | None = await self._run(lambda backend: backend.get_password(self._service, name))
+        return found or None
+
     @staticmethod
     def variable_state(name: str) -> Literal["set", "not set"]:
         """Whether the variable that is to hold a key is set where this host runs."""

@@ -53,7 +53,7 @@ async def take_stock(paths: ProfilePaths) -> Note:
         return Note("", (), keys_known=False)
     try:
         uuid, records = await store.read(
-            lambda tx: (tx.setting("profile_uuid"), [*tx.connectors(), tx.setting("network")])
+            lambda tx: (tx.setting("profile_uuid"), [*tx.connectors(), tx.setting("network"), tx.setting("sealing")])
         )
     finally:
         await store.close()
@@ -61,7 +61,7 @@ async def take_stock(paths: ProfilePaths) -> Note:
 
 
 def keys_of(records: list[Any]) -> tuple[str, ...]:
-    """Names of the entries of the key store that records speak of: the connectors', and that of the network."""
+    """Names of the entries of the key store that records speak of: of connectors, the network and seals."""
     secret_refs = (record.get("secret") or {} for record in records if isinstance(record, dict))
     return tuple(dict.fromkeys(str(ref["name"]) for ref in secret_refs if ref.get("kind") == "keyring"))
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from desktop.profile_store import ProfileStore
 from ui.wire.dto import Theme
 
-_Name = Literal["theme", "picture_word", "profile_uuid", "welcomed", "default_choice", "network", "programs"]
+_Name = Literal["theme", "picture_word", "profile_uuid", "welcomed", "default_choice", "network", "programs", "sealing"]
 _NAMES: tuple[_Name, ...] = get_args(_Name)
 
 
@@ -30,6 +30,9 @@ class Settings:
         self.programs: dict[str, Any] = {}
         """Which programs harnesses are, as `desktop.harness_setup` keeps it."""
 
+        self.sealing: dict[str, Any] = {}
+        """Where the keys for agents' credentials are, once there are any."""
+
     async def load(self) -> None:
         """Read all settings; a new profile gets its uuid, which keyring entries and agent files carry."""
         values = await self._store.read(lambda tx: {name: tx.setting(name) for name in _NAMES})
@@ -44,6 +47,8 @@ class Settings:
             self.network = values["network"]
         if isinstance(values["programs"], dict):
             self.programs = values["programs"]
+        if isinstance(values["sealing"], dict):
+            self.sealing = values["sealing"]
         if isinstance(values["profile_uuid"], str) and values["profile_uuid"]:
             self.profile_uuid = values["profile_uuid"]
         else:
@@ -75,6 +80,12 @@ class Settings:
     async def set_programs(self, record: dict[str, Any]) -> None:
         await self._put("programs", record)
         self.programs = record
+
+    async def set_sealing(self, record: dict[str, Any]) -> None:
+        """Written before a key is made, so that it is known of whatever happens then."""
+        if self.sealing != record:
+            await self._put("sealing", record)
+            self.sealing = record
 
     async def _put(self, name: _Name, value: object) -> None:
         await self._store.transact(lambda tx: tx.put_setting(name, value))

@@ -123,6 +123,8 @@ def _keys(host: "Host") -> list[StoredRow]:
         for connector in host.connectors
         if connector.secret is not None and connector.secret.kind == "keyring"
     ]
+    if host.settings.sealing:
+        rows.append(StoredRow("Key of the agents’ credentials", place, 0, 1, "Opens what is sealed in their files."))
     if host.network.login is not None:
         rows.append(StoredRow("Login of the proxy", place, 0, 1, f"Sent to {host.network.proxy} and to nobody else."))
     return rows
@@ -206,7 +208,8 @@ async def _remove_all(host: "Host", stop_runs: bool, on_slow: Callable[[str], No
         with contextlib.suppress(AgentRuntimeError):
             # Of one whose end is not confirmed nothing more can be known here; it goes with the rest.
             await host.conversations.stop(name)
-    records = [*(connector.model_dump(mode="json") for connector in host.connectors), host.settings.network]
+    connectors = (connector.model_dump(mode="json") for connector in host.connectors)
+    records = [*connectors, host.settings.network, host.settings.sealing]
     note = removal.Note(host.settings.profile_uuid, removal.keys_of(records))
     try:
         removal.decide(host.paths.root, note)
