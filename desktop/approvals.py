@@ -132,11 +132,13 @@ class Approvals:
         """
         gateway, held = await self._find(operation_id)
         agent = self._agents.get(held.agent_id)
+        title, folder = await self._where(held.session_id)
         verdict = await approval_entry.ask(
             self._host,
             held,
             agent=agent.name if agent is not None else held.agent_id,
-            conversation=await self._title(held.session_id),
+            conversation=title,
+            folder=folder,
         )
         if verdict is None:
             return None
@@ -162,10 +164,14 @@ class Approvals:
             always=verdict.always,
         )
 
-    async def _title(self, session_id: str) -> str:
+    async def _where(self, session_id: str) -> tuple[str, str]:
+        """(title, folder) of the conversation of a session."""
         name = await self._conversations.conversation_of(session_id)
         row = await self._conversations.row(name) if name is not None else None
-        return row.record.title if row is not None else ""
+        if name is None or row is None:
+            return "", ""
+        terms = await self._conversations.terms_of(name)
+        return row.record.title, (terms.environment.path or "") if terms is not None else ""
 
     # ------------------------------------------------------------------------------ what follows
 

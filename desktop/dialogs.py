@@ -211,6 +211,7 @@ class Approval:
         tool, mount, account, conversation: of what, as whom and for which conversation; may be untrusted.
         effect: what it would do, one sentence.
         why: why it was held, one sentence.
+        folder: in which it would work, where it works in one.
         parts: (name, kind, text) of each argument, whole.
         until: when it counts as denied, one sentence; empty for never.
         refusable: why it can only be denied; empty where it can be approved.
@@ -227,6 +228,7 @@ class Approval:
     account: str = ""
     conversation: str = ""
     why: str = ""
+    folder: str = ""
     until: str = ""
     refusable: str = ""
     exact: bool = True
@@ -563,6 +565,7 @@ def _approval(asked: Approval, number: int) -> wire.AskApproval:
         conversation=_cut(asked.conversation, 512),
         effect=_cut(asked.effect, 2_048),
         why=_cut(asked.why, 2_048),
+        folder=_cut(asked.folder, 2_048),
         until=_cut(asked.until, 2_048),
         parts=tuple(wire.RequestPart(name=name, kind=kind, text=text) for name, kind, text in parts) if whole else (),
         refusable=_cut(asked.refusable, 2_048) or ("" if whole else NOT_SHOWN_WHOLE),

@@ -116,6 +116,7 @@ def _approval(ask: wire.AskApproval) -> dict[str, Any]:
                 ("Tool", ask.tool),
                 ("Of", ask.mount),
                 ("Account", ask.account),
+                ("Folder", ask.folder),
                 ("Conversation", ask.conversation),
                 ("Asked because", ask.why),
                 ("Until", ask.until),

@@ -183,8 +183,8 @@ class Condition(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class AskApproval(Message, frozen=True, tag="ask-approval"):
     """May this be done: a call made, a program used, tools offered?
 
-    All of `parts` is untrusted, and so are `tool`, `account` and `conversation`. `heading` is the question, `yes` and
-    `no` its answers; empty for those of a call.
+    All of `parts` is untrusted, and so are `tool`, `account`, `folder` and `conversation`. `heading` is the question,
+    `yes` and `no` its answers; empty for those of a call.
 
     `refusable`: why it can only be denied, one sentence; empty where it can be approved. `widest` is what “always” may
     save at most, empty where only exactly this call can be; `also` names arguments that it says nothing of.
@@ -199,6 +199,7 @@ class AskApproval(Message, frozen=True, tag="ask-approval"):
     effect: Sentence
     why: Sentence
     parts: Annotated[tuple[RequestPart, ...], Meta(max_length=MOST_PARTS)]
+    folder: Sentence = ""
     until: Sentence = ""
     refusable: Sentence = ""
     heading: Line = ""

@@ -31,14 +31,14 @@ class Verdict(NamedTuple):
     always: Rule | None = None
 
 
-async def ask(host: "Host", held: Held, *, agent: str, conversation: str) -> Verdict | None:
+async def ask(host: "Host", held: Held, *, agent: str, conversation: str, folder: str = "") -> Verdict | None:
     """Show a held call and ask; None when the person did not decide: it goes on waiting."""
-    asked = approval_of(held, agent=agent, conversation=conversation)
+    asked = approval_of(held, agent=agent, conversation=conversation, folder=folder)
     answer = await (await host.trusted()).ask_approval(asked)
     return None if answer is None else Verdict(answer.approve, rule_of(held, answer))
 
 
-def approval_of(held: Held, *, agent: str, conversation: str) -> Approval:
+def approval_of(held: Held, *, agent: str, conversation: str, folder: str = "") -> Approval:
     """What is shown of a held call."""
     widest = _widest(held)
     return Approval(
@@ -48,6 +48,7 @@ def approval_of(held: Held, *, agent: str, conversation: str) -> Approval:
         mount=f"{held.alias} ({held.plugin_title})",
         account=held.account,
         conversation=conversation,
+        folder=folder,
         effect=held.effect or f"Calls {held.tool} of {held.alias}.",
         why=_HELD_BY[held.held_by],
         until=until_words(held.expires_ms),
