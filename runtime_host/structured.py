@@ -102,7 +102,7 @@ def checker(schema: Mapping[str, Any], *, steps: int) -> Callable[[Any], str | N
     def complaint(value: Any) -> str | None:
         bounds.begin()
         try:
-            problem = next(validator.iter_errors(value), None)
+            problem = next(validator.iter_errors(_plain(value)), None)
         except Exception:
             return "whether they fit the schema could not be found out"
         if problem is None:

@@ -350,6 +350,19 @@ async def test_the_tls_name_and_the_certificate_are_the_names_own(tmp_path: Path
                 assert server.asked == []
 
 
+@pytest.mark.parametrize("host", ["router.local", "localhost", "127.1", "[::ffff:127.0.0.1]", "unknown"])
+async def test_a_client_of_another_plugin_is_refused_the_same(host: str) -> None:
+    async with Canary() as canary, httpx2.AsyncClient(transport=PublicNet({}, {}).hosts().transport()) as client:
+        with pytest.raises((HostRefusedError, httpx2.InvalidURL)):
+            await client.get(f"http://{host}:{canary.port}/")
+        assert canary.came == 0
+
+
+async def test_a_login_in_an_address_is_said_to_be_one() -> None:
+    for url in ("http://me@control.example/", "https://me:word@control.example/", "http://@control.example/"):
+        assert "user name" in str(await _get(HttpPlugin(PublicHosts()), url)), url
+
+
 async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Canary() as canary, WebServer({"/": Reply(b"x", headers={"Content-Type": "text/plain"})}) as server:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
