@@ -233,6 +233,7 @@ def run(
     ] = None,
     as_json: Json = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return once the running app has accepted it.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Send it though it looks like it holds a secret.")] = False,
 ) -> int:
     """Send a message and print the reply as it comes."""
     try:
@@ -260,6 +261,7 @@ def run(
             "metadata": pairs,
             "images": images,
             "detach": detach,
+            "anyway": anyway,
         },
         show,
         recover=True,

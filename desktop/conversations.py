@@ -43,7 +43,7 @@ from runtime_host.recovery import look_back
 from runtime_host.results import AgentResult
 from runtime_host.run import Run
 from runtime_host.runtime import NOT_YOURS, AgentRuntime
-from runtime_host.secret_shapes import kinds_in
+from runtime_host.secret_shapes import kinds_in, words_of
 from runtime_host.session import InspectedState, QueuedMessage, Session, SessionReference, UnresolvedEffect
 from runtime_host.storage.base import OPEN_PHASES, AgentStore, AgentTx, ImageUse, ItemHead, ItemRecord, RunRecord
 from runtime_host.storage.rows import InboxRow
@@ -193,7 +193,7 @@ def check_secret(text: str) -> None:
     kinds = kinds_in(text)
     if kinds:
         raise SecretFoundError(
-            f"This looks like it holds {' and '.join(kinds)}. It was not sent, and is not kept. Take it out, or send "
+            f"This looks like it holds {words_of(kinds)}. It was not sent, and is not kept. Take it out, or send "
             "it anyway: then it is in this conversation, and the model reads it.",
             details={"kinds": list(kinds)},
         )
@@ -247,6 +247,8 @@ class Conversations:
         self._hinted: set[str] = set()
         self.wakes: dict[str, int] = {}
         """When an agent has to be looked at though nobody asks, by Unix time in ms."""
+        self._unwritten: dict[str, str] = {}
+        """Drafts that are in no file, because they look like they hold a secret."""
         self._leaving: set[str] = set()
         self._accepting: set[str] = set()
         """New ones whose first message is on its way."""
@@ -556,12 +558,22 @@ class Conversations:
 
     async def draft(self, conversation_id: str | None) -> str:
         """The text kept for the composer."""
+        unwritten = self._unwritten.get(conversation_id or "")
+        if unwritten is not None:
+            return unwritten
         text = await self._profile.read(lambda tx: tx.draft(conversation_id or ""))
         return text or ""
 
     async def keep_draft(self, conversation_id: str | None, text: str) -> None:
-        """Keep what stands in the composer."""
-        await self._profile.transact(lambda tx: _put_draft(tx, conversation_id or "", text))
+        """Keep what stands in the composer: in memory alone while it looks like it holds a secret."""
+        key = conversation_id or ""
+        if kinds_in(text):
+            # What was written of it before may be the beginning of it.
+            self._unwritten[key] = text
+            text = ""
+        else:
+            self._unwritten.pop(key, None)
+        await self._profile.transact(lambda tx: _put_draft(tx, key, text))
 
     # ------------------------------------------------------------------ writing
 
@@ -619,7 +631,10 @@ class Conversations:
         if not anyway:
             check_secret(text)
         message = _Message(text, request_id, choice, effort, terms, agent, metadata, response_format, pictures)
-        return await self._finish(self._send(conversation_id, message, composed=composed))
+        sent = await self._finish(self._send(conversation_id, message, composed=composed))
+        if composed:
+            self._unwritten.pop(conversation_id or "", None)
+        return sent
 
     async def _send(self, conversation_id: str | None, message: "_Message", *, composed: bool) -> tuple[str, Run]:
         text, choice = message.text, message.choice
@@ -985,9 +1000,12 @@ class Conversations:
         """
         if not anyway:
             check_secret(text)
-        return await self._finish(
+        said = await self._finish(
             self._say_meanwhile(conversation_id, text, request_id, choice, effort, queue=queue, composed=composed)
         )
+        if composed:
+            self._unwritten.pop(conversation_id, None)
+        return said
 
     async def _say_meanwhile(
         self,
@@ -1154,6 +1172,7 @@ class Conversations:
                 gone.stay()
         self._terms.pop(conversation_id, None)
         await self._profile.transact(lambda tx: tx.delete_conversation(conversation_id))
+        self._unwritten.pop(conversation_id, None)
         self._endings.pop(conversation_id, None)
         self._opening.pop(conversation_id, None)
         self._changed(conversation_id)

@@ -245,6 +245,12 @@ def kinds_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(SHAPES[found.shape].kind for found in _found(text)))
 
 
+def words_of(kinds: tuple[str, ...]) -> str:
+    """Kinds as they stand in a sentence."""
+    named = [f"{'an' if kind[0] in 'Aa' else 'a'} {kind}" for kind in kinds]
+    return " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
+
+
 def masked(text: str) -> str:
     """`text` with every value masked."""
     if not may_hold(text):
