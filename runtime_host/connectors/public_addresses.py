@@ -12,8 +12,6 @@ import socket
 from typing import Final, NamedTuple, NoReturn
 from urllib.parse import quote
 
-import idna
-
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 LONGEST_URL_CHARS: Final = 8192
@@ -224,6 +222,9 @@ def _form_of(address: ipaddress.IPv6Address) -> str:
 def _ascii(host: str) -> str:
     if host.isascii() and "xn--" not in host.lower():
         return host.lower().removesuffix(".")
+    # Its tables are large, and most names need none of them.
+    import idna
+
     try:
         # A sign that looks like another, a full stop of another script: what it comes to is what is checked.
         plain = idna.encode(host, uts46=True, std3_rules=True).decode("ascii")

@@ -10,7 +10,7 @@ import pytest
 
 from runtime_host.connectors.network import set_network, system_network
 from runtime_host.connectors.public_addresses import HostRefusedError, read_address, why_not_public
-from runtime_host.connectors.public_hosts import PublicHosts, is_beside
+from runtime_host.connectors.public_hosts import PublicHosts, Reach, is_beside
 from runtime_host.loop.plugins.base import PluginError
 from runtime_host.loop.plugins.http import HttpPlugin
 from tests.loopback.authorities import Authority
@@ -412,6 +412,18 @@ def test_public_addresses_are_public_and_an_address_of_this_computer_is_beside_i
         assert why_not_public(ipaddress.ip_address(public)) == "", public
     assert is_beside(ipaddress.ip_address("127.0.0.1"))
     assert not is_beside(ipaddress.ip_address(CONTROL))
+
+
+async def test_an_address_that_is_beside_this_computer_is_refused_though_it_is_public_by_its_form() -> None:
+    """A home's machines have public IPv6 addresses, and so may this computer."""
+    for own in ("2606:2800:220:1::7", CONTROL):
+
+        async def look_up(_: str, own: str = own) -> list[str]:
+            return [own]
+
+        hosts = PublicHosts(reach=Reach(look_up, lambda address, own=own: str(address) == own))  # type: ignore[misc]
+        for host in ("home.example", f"[{own}]" if ":" in own else own):
+            assert "beside it" in str(await _get(HttpPlugin(hosts), f"http://{host}/")), host
 
 
 def test_an_address_is_read_once_into_its_parts() -> None:
