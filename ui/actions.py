@@ -104,7 +104,7 @@ PROPOSALS: tuple[Action, ...] = (
     Action("rename-mount", "Rename…", "The name under which the model calls it. Conversations go on.", "edit"),
     Action(
         "switch-mount",
-        "Switch on or off…",
+        "Switch on…",
         "Switched off it keeps its settings, and the model does not see it.",
         "stop",
     ),

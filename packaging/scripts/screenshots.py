@@ -256,7 +256,7 @@ def main() -> int:
                 used.keys("ctrl+m")
                 used.picture("picker")
                 used.keys("Escape", "ctrl+comma")
-                for page in ("connections", "models", "harnesses", "agents", "profiles", "stored"):
+                for page in ("connections", "models", "harnesses", "agents", "mounts", "profiles", "stored"):
                     used.picture(f"settings-{page}")
                     used.keys("Right")
                 used.picture("settings-appearance")

@@ -6,7 +6,7 @@ Rectangle {
 
     required property var row
     property bool open: false
-    signal menuWanted(Item from, var names, string about)
+    signal menuWanted(Item from, var entries, string about)
 
     implicitHeight: column.height + 2 * theme.s16
     radius: theme.radiusCard
@@ -50,7 +50,7 @@ Rectangle {
                 anchors.rightMargin: -theme.s8
                 glyph: "more"
                 says: "What can be done with " + mount.row.alias
-                onClicked: mount.menuWanted(more, mount.row.deeds, mount.row.id)
+                onClicked: mount.menuWanted(more, mount.row.deeds.map((name) => name === "switch-mount" ? Object.assign({}, proposalTable[name], { label: mount.row.switch }) : proposalTable[name]), mount.row.id)
             }
         }
         Repeater {
@@ -92,7 +92,7 @@ Rectangle {
                 model: mount.row.quick
                 Btn {
                     required property string modelData
-                    text: modelData === "switch-mount" ? "Switch on…" : proposalTable[modelData].label
+                    text: modelData === "switch-mount" ? mount.row.switch : proposalTable[modelData].label
                     Accessible.name: text + " " + mount.row.alias
                     Accessible.description: proposalTable[modelData].explains
                     onClicked: setup.propose(modelData, mount.row.id)

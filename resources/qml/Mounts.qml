@@ -22,7 +22,7 @@ Page {
         model: mountsModel
         Mount {
             width: parent.width
-            onMenuWanted: (from, names, about) => menu.show(from, names.map((name) => proposalTable[name]), about)
+            onMenuWanted: (from, entries, about) => menu.show(from, entries, about)
         }
     }
     Quiet {

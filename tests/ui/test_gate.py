@@ -68,7 +68,7 @@ def test_every_mount_is_listed_with_its_state_and_its_warnings(furnished: Bench)
     assert len(rows) == 8
     assert gate_rows.SIBLING in rows[2]
     marks = [mark.property("word") for mark in shown(furnished, "StateMark")]
-    for word in ("On", "Off", "Put away", "Unavailable", "Another version"):
+    for word in ("On", "Off", "Switched off", "Unavailable", "Another version"):
         assert word in marks
 
 

@@ -17,7 +17,7 @@ from ui.wire import dto
 STATES = {
     "on": ("On", "check", "up"),
     "off": ("Off", "stopped", "stopped"),
-    "put-away": ("Put away", "incomplete", "stopped"),
+    "put-away": ("Switched off", "stopped", "stopped"),
     "unavailable": ("Unavailable", "failed", "failed"),
     "other-version": ("Another version", "warning", "waiting"),
 }
@@ -32,6 +32,14 @@ CREDENTIALS = {
     "unreachable": ("Credential not checked", "unknown", "unknown"),
 }
 """The same of its credential. Refused and not reached are two things: only one of them says that the key is bad."""
+
+SWITCHES = {
+    "on": "Switch off",
+    "off": "Switch on…",
+    "put-away": "Switch on…",
+    "other-version": "Look at it again…",
+}
+"""What switching a mount would do now; one whose plugin is not here cannot be switched."""
 
 VERDICTS = {
     "allow": ("without asking", "check", "up"),
@@ -85,6 +93,7 @@ def _mount(row: dto.MountRow, now_ms: int) -> dict[str, Any]:
         "summary": summary,
         "more": f"and {counted(row.tools_left_out, 'tool')} more, too many to be listed" if row.tools_left_out else "",
         "used": used,
+        "switch": SWITCHES.get(row.state, ""),
         "quick": quick(row),
         "deeds": deeds(row),
         "said": joined(
@@ -132,8 +141,10 @@ def quick(row: dto.MountRow) -> list[str]:
         made.append("attach-credential")
     if row.sign_in == "offered" and row.credential in WANTING:
         made.append("sign-in")
-    if row.state == "off":
+    if row.state not in ("on", "unavailable"):
         made.append("switch-mount")
+    if row.can_refresh and row.state == "on" and not row.tools:
+        made.append("refresh-mount")
     return made
 
 
@@ -143,7 +154,7 @@ def deeds(row: dto.MountRow) -> list[str]:
     wanted = (
         ("edit-mount", True),
         ("rename-mount", True),
-        ("switch-mount", True),
+        ("switch-mount", row.state in SWITCHES),
         ("refresh-mount", row.can_refresh),
         ("sign-in", row.sign_in == "offered"),
         ("attach-credential", row.credential != "not-needed"),

@@ -52,7 +52,7 @@ def test_what_is_refused_and_what_was_not_reached_are_two_things() -> None:
     rows = shown(*every_mount(NOW_MS))
     assert rows["m-tickets"]["credential"] == "Credential refused · as helpdesk"
     assert rows["m-mail"]["credential"] == "Credential not checked · as ada@example.org"
-    assert (rows["m-tickets"]["quick"], rows["m-mail"]["quick"]) == (["attach-credential"], [])
+    assert (rows["m-tickets"]["quick"], rows["m-mail"]["quick"]) == (["attach-credential"], ["switch-mount"])
 
 
 def test_a_credential_is_attached_checked_or_detached_where_that_means_something() -> None:
@@ -118,3 +118,22 @@ def test_an_account_keeps_its_parts_where_they_are_written() -> None:
 def test_when_it_was_used_is_said_and_that_it_never_was() -> None:
     rows = shown(mount("a", "http", "A"), mount("b", "http", "B", last_used_ms=NOW_MS - 7_200_000))
     assert [row["used"] for row in rows.values()] == ["Never used", "Used 2 h ago"]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("on", "Switch off"), ("off", "Switch on…"), ("put-away", "Switch on…"), ("other-version", "Look at it again…")],
+)
+def test_switching_says_what_it_would_do_now(state: str, words: str) -> None:
+    row = shown(mount("m", "http", "M", state=state))["m-m"]
+    assert row["switch"] == words
+    assert "switch-mount" in row["deeds"]  # type: ignore[operator]
+    assert ("switch-mount" in row["quick"]) is (state != "on")  # type: ignore[operator]
+
+
+def test_what_is_not_here_is_not_switched_and_a_server_without_tools_is_asked() -> None:
+    gone, silent = shown(
+        mount("a", "x", "A", state="unavailable", can_refresh=True), mount("b", "mcp", "B", can_refresh=True)
+    ).values()
+    assert "switch-mount" not in gone["deeds"]  # type: ignore[operator]
+    assert (gone["quick"], silent["quick"]) == ([], ["refresh-mount"])
