@@ -18,6 +18,13 @@ _SPEAKERS = {
     "tool": "Tool",
     "change": "Change",
 }
+_DECIDED = {
+    "waiting": "waits for a decision",
+    "approved": "approved by the person",
+    "denied": "denied by the person",
+    "expired": "not decided in time",
+    "stale": "not made, because what it depends on was changed",
+}
 _BOXES = {"pending": "[ ]", "active": "[-]", "done": "[x]"}
 # What terminals draw by: control sequences, operating system commands, other escapes; then single characters that act.
 _SEQUENCES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]")
@@ -58,6 +65,8 @@ def _did(kind: str, text: str, about: Mapping[str, Any]) -> str:
         return "\n\n".join([_fenced(f"$ {about.get('command', '')}\n{_settled(text)}", "text"), *ended])
     if kind == "tool":
         parts = [f"**{_line(about.get('name', ''))}**"]
+        if decided := _DECIDED.get(str(about.get("decided", ""))):
+            parts.append(f"*{decided}*")
         if about.get("arguments"):
             parts.append(_fenced(str(about["arguments"]), "json"))
         return "\n\n".join([*parts, *([_fenced(text, "text")] if text else [])])

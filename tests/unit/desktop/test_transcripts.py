@@ -55,3 +55,9 @@ def test_an_exported_item_says_what_is_known_of_it_and_no_native_id() -> None:
         about={"name": "look", "arguments": "{}", "call": "toolu_4711"},
     )
     assert export.item_row(item)["about"] == {"name": "look", "arguments": "{}"}
+
+
+def test_a_call_tells_what_the_person_decided() -> None:
+    about = {"name": "web__send", "arguments": "{}", "decided": "denied", "operation": "op_1"}
+    assert "*denied by the person*" in transcripts.block("tool", "complete", "", about)
+    assert "*" not in transcripts.block("tool", "complete", "", {"name": "x"}).replace("**", "")
