@@ -280,13 +280,18 @@ def end(
     _show(tx, approval, "stale" if code == STALE else state)
 
 
-def withdraw(tx: AgentTx, run_id: str, why: str, now_ms: int) -> None:
-    """Write that a run has ended: what it waited for is not decided any more. What a message is expected of stays."""
-    for approval in tx.rows(ApprovalRow, run_id=run_id, state="pending", parked=True):
-        end(tx, approval, "expired", why, now_ms)
-    for operation in tx.rows(OperationRow, run_id=run_id, status="pending"):
-        if tx.row(ApprovalRow, operation.operation_id) is None:
-            tx.put_row(msgspec.structs.replace(operation, status="cancelled", updated_ms=now_ms))
+def withdraw(tx: AgentTx, session_id: str, run_id: str, why: str, now_ms: int) -> None:
+    """Write that a run has ended: what it was about to do is not done, what it waited for is not decided any more.
+
+    A call of which a message is expected stays.
+    """
+    for operation in tx.rows(OperationRow, session_id=session_id, run_id=run_id, status="pending"):
+        approval = tx.row(ApprovalRow, operation.operation_id)
+        if approval is not None and not approval.parked:
+            continue
+        if approval is not None and approval.state == "pending":
+            end(tx, approval, "expired", why, now_ms)
+        tx.put_row(msgspec.structs.replace(operation, status="cancelled", updated_ms=now_ms))
 
 
 def sweep(tx: AgentTx, now_ms: int) -> tuple[ApprovalRow, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from runtime_host.loop import held
 from runtime_host.storage.base import AgentTx
 from runtime_host.storage.rows import (
     ApprovalRow,
@@ -21,7 +22,6 @@ from runtime_host.storage.rows import (
     JobState,
     ModelDeliveryRow,
     ModelJobRow,
-    OperationRow,
     UsageRow,
 )
 
@@ -305,15 +305,7 @@ def end_run(tx: AgentTx, *, session_id: str, run_id: str, stopped: bool, marks: 
 
 def withdraw_holds(tx: AgentTx, session_id: str, run_id: str, now_ms: int) -> None:
     """Write that calls for which a run waited are not to be made any more: nobody is told of them."""
-    for approval in tx.rows(ApprovalRow, session_id=session_id, run_id=run_id, parked=True):
-        if approval.state in ("denied", "expired"):
-            continue
-        operation = tx.row(OperationRow, approval.operation_id)
-        if operation is None or operation.status != "pending":
-            continue
-        if approval.state == "pending":
-            tx.put_row(msgspec.structs.replace(approval, state="expired", note=STOPPED_HOLD, decided_ms=now_ms))
-        tx.put_row(msgspec.structs.replace(operation, status="cancelled", updated_ms=now_ms))
+    held.withdraw(tx, session_id, run_id, STOPPED_HOLD, now_ms)
 
 
 def is_stopped(tx: AgentTx, run_id: str) -> bool:

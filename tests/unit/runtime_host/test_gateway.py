@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from runtime_host import outbox
+from runtime_host.loop import held
 from runtime_host.loop.gateway import decision_request
 from runtime_host.loop.plugins.base import Rule
 from runtime_host.storage.base import RequestRecord
@@ -274,6 +275,17 @@ async def test_what_comes_after_a_held_call_waits_too_and_all_that_need_a_person
     told = await session.calls(*asked)
     assert [each.payload for each in told] == ["look: a", "write: b", "look: c", "set: d"]
     assert plugin.effects == [("look", "a"), ("write", "b"), ("look", "c"), ("set", "d")]
+
+
+async def test_the_end_of_a_run_ends_what_it_was_about_to_do_and_leaves_what_a_message_is_expected_of() -> None:
+    bench, _, session = await gated(**ASKS)
+    waits = await session.held("book__write", {"entry": "one"}, "c1")
+    told = (await session.call("book__write", {"entry": "two"}, "c2", parks=False)).about["operation"]
+    judged = await session.gate.judge(_call(session, "book__look", "c3"), ToolContext(CONTEXT), parks=True)
+    await bench.store.transact(lambda tx: held.withdraw(tx, "session_1", session.run_id, "It was stopped.", 1))
+    statuses = {each: (await bench.operation(each)).status for each in (waits, told, judged.operation_id)}
+    assert statuses == {waits: "cancelled", told: "pending", judged.operation_id: "cancelled"}
+    assert [each.operation_id for each in await bench.gateway.pending()] == [told]
 
 
 # ------------------------------------------------------------------------------------------ confirm
