@@ -238,8 +238,12 @@ def test_what_an_agent_cannot_be_is_said_in_one_line(
 
 def test_a_preset_that_the_harness_does_not_take_is_not_offered_and_it_says_why(place: Home, home: Path) -> None:
     rows = {row["preset"]: row for row in lines(place.run("agents", "presets", "--json"))}
+    assert [name for name, row in rows.items() if row["offered"]] == ["chat", "read", "work"]
+    assert "a wall of the host around each command" in rows["work"]["means"]
+    tiny = ("agents", "presets", "--connector", "builtin", "--json")
+    rows = {row["preset"]: row for row in lines(place.run(*tiny))}
     assert [name for name, row in rows.items() if row["offered"]] == ["chat"]
-    assert "native.agent" in rows["work"]["why_not"]
+    assert "calls no tools" in rows["work"]["why_not"]
     elsewhere = home.parent
     said = place.run("agents", "add", "Worker", "--policy", "work", "--folder", str(elsewhere / "none"))
     assert said.returncode == 2
