@@ -639,7 +639,7 @@ class SessionGate:
             return judging.refusal("not_here", f"{withheld[found.tool.name]} Nothing was executed.")
         if complaint := await self._complaint(found, arguments):
             return judging.refusal("invalid_arguments", f"Nothing was executed: {complaint}.")
-        if ground.masked(arguments) != arguments:
+        if freeze(ground.masked(arguments)) != freeze(arguments):
             words = "The arguments hold a credential, and a credential never goes into a call. Nothing was executed."
             return judging.refusal("credential_in_arguments", words)
         try:
@@ -968,7 +968,7 @@ def _never(arguments: Mapping[str, Any], context: ToolContext) -> Any:
 
 
 def _is_harmless(operation: OperationRow) -> bool:
-    return operation.side_effects == "read" or operation.replay == "safe"
+    return operation.side_effects == "read"
 
 
 def _bounded(payload: Any) -> Any:

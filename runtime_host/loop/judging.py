@@ -318,7 +318,12 @@ def may_begin(tx: AgentTx, ground: Ground, op_id: str, arguments: Mapping[str, A
 
 def interrupted_words(operation: OperationRow, name: str) -> str:
     """What model and person are told of a call that was begun and of which nobody knows how it ended."""
-    if operation.side_effects == "read" or operation.replay == "safe":
+    if operation.side_effects == "write" and operation.replay == "safe":
+        return (
+            f"The call of {name} was begun and interrupted: whether it did what was asked is not known. Doing it again "
+            "comes to the same, so call it again if it is still wanted."
+        )
+    if operation.side_effects == "read":
         return (
             f"The call of {name} was interrupted before its result arrived. Nothing was changed by it; call it again."
         )

@@ -834,7 +834,7 @@ def _check_free(tx: AgentTx, alias: str) -> None:
 
 
 def _check_no_secret(ground: Ground, config: Mapping[str, Any]) -> None:
-    if ground.masked(dict(config)) != dict(config):
+    if freeze(ground.masked(dict(config))) != freeze(dict(config)):
         _refuse("The settings hold a credential. Attach credentials instead.", "SETTING_REFUSED")
 
 
