@@ -222,6 +222,7 @@ class Host:
         )
         self.conversations.on_rest = self.end_when_idle_soon
         self.conversations.on_recovered = self.approvals.recovered
+        self.conversations.on_gone = self.approvals.forget
         stack.push_async_callback(self.conversations.aclose)
         stack.push_async_callback(self.approvals.aclose)
         self.appearance = Appearance(self.settings)

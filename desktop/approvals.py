@@ -88,6 +88,13 @@ class Approvals:
         self.on_change(decided.session_id)
         self._follow_up(decided)
 
+    def forget(self, session_id: str) -> None:
+        """A session was deleted, and what waited in it with it."""
+        for held in [held for held in self._known.values() if held.session_id == session_id]:
+            del self._known[held.operation_id]
+            self._begin(self.notifications.withdraw(held.operation_id), "withdraw")
+            self._begin(self._note_end(held.agent_id), "note")
+
     def known(self, session_id: str) -> int:
         """How many calls of a session are known to wait, without looking into its file."""
         return sum(held.session_id == session_id for held in self._known.values())
@@ -156,13 +163,18 @@ class Approvals:
 
     async def _decide(self, gateway: "Gateway", held: Held, verdict: approval_entry.Verdict) -> Decided:
         await self._conversations.expect(held.agent_id)
-        return await gateway.decide(
-            held.operation_id,
-            approve=verdict.approve,
-            request_hash=held.request_hash,
-            approver=APPROVER,
-            always=verdict.always,
-        )
+        try:
+            return await gateway.decide(
+                held.operation_id,
+                approve=verdict.approve,
+                request_hash=held.request_hash,
+                approver=APPROVER,
+                always=verdict.always,
+            )
+        except AgentRuntimeError:
+            # Nothing was decided, so nothing has to be gone on with.
+            await self._conversations.settled(held.agent_id)
+            raise
 
     async def _where(self, session_id: str) -> tuple[str, str]:
         """(title, folder) of the conversation of a session."""

@@ -258,6 +258,8 @@ class Conversations:
         self._listeners: list[Callable[[str], None]] = []
         self.on_queue: Callable[[str], None] = lambda conversation_id: None
         """Called when what waits to be said in a conversation has changed."""
+        self.on_gone: Callable[[str], None] = lambda session_id: None
+        """Called with a session that was deleted."""
         self.on_recovered: Callable[[str], Awaitable[None]] = _nothing_to_prepare
         """Awaited once an agent was taken up again after a start, by its id."""
 
@@ -1169,7 +1171,9 @@ class Conversations:
             except AgentScopeMismatchError:
                 log.info("a conversation is deleted that outlived its session")
             if (gone := self._live.pop(conversation_id, None)) is not None:
+                gone.leave_queue()
                 gone.stay()
+            self.on_gone(reference.session_id)
         self._terms.pop(conversation_id, None)
         await self._profile.transact(lambda tx: tx.delete_conversation(conversation_id))
         self._unwritten.pop(conversation_id, None)

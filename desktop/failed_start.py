@@ -66,6 +66,9 @@ class FailedDesk:
     async def items(self, conversation_id: str, first: int, count: int, snapshot: bool) -> dto.Items:
         return dto.Items(conversation=conversation_id, total=0, first=0, items=(), snapshot=snapshot)
 
+    async def queued(self, conversation_id: str) -> dto.Queued:
+        return dto.Queued(conversation=conversation_id, rows=())
+
     async def item_text(self, conversation_id: str, item_id: str, at: int) -> dto.ItemText | None:
         return None
 

@@ -411,3 +411,15 @@ async def test_stop_ends_what_waits(seat: Seat, host: Host, person: Decider, led
     person.says("approve")
     assert (await proposed(puppet, operation)).status == "stale"
     assert (ledger.effects, person.asked) == ([], [])
+
+
+async def test_deleting_a_conversation_takes_what_waits_in_it_along(
+    seat: Seat, host: Host, person: Decider, ledger: LedgerPlugin
+) -> None:
+    await waits(seat)
+    name = (await host.conversations.names())[0]
+    await host.conversations.delete(name)
+    agent_id = host.agents.current.agent_id
+    assert await host.approvals.pending(agent_id) == ()
+    await until(lambda: host.conversations.wakes == {})
+    assert ledger.effects == []
