@@ -3,10 +3,10 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from runtime_host.definitions import AgentDefinition
 from runtime_host.drivers.native import NativeDriver
 from runtime_host.loop.gateway import Gateway
 from runtime_host.loop.mounts import MountBook, MountRefusedError
+from runtime_host.loop.plugins.base import Plugin
 from runtime_host.loop.plugins.mcp import McpPlugin
 from runtime_host.loop.sealing import HeldSeals
 from runtime_host.run import Run
@@ -22,6 +23,7 @@ from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.session import Session
 from runtime_host.storage.memory import MemoryAgentStore
 from runtime_host.storage.rows import TABLES, MountRow, OperationRow
+from runtime_host.testing.plugin_contract import PluginContract
 from tests.loopback import mcp_servers
 from tests.loopback.mcp_servers import Accounts, Noted, StreamPrograms, behaves, browse, over_http
 from tests.loopback.native import AT_ONCE, QUICK, options_for, registry_for
@@ -118,6 +120,26 @@ class Scene:
     async def operations(self) -> list[tuple[str, str]]:
         rows = await self.store.read(lambda tx: tx.rows(OperationRow))
         return [(row.tool, row.status) for row in sorted(rows, key=lambda row: row.created_ms)]
+
+
+class TestMcpPlugin(PluginContract):
+    """What every plugin keeps."""
+
+    config: ClassVar[Mapping[str, Any]] = {"transport": "stdio", "command": ["/bin/server", "good"]}
+    calls: ClassVar[Sequence[tuple[str, Mapping[str, Any]]]] = (("add", {"left": 1, "right": 2}), ("count", {}))
+
+    @pytest.fixture(autouse=True)
+    async def _with_a_home(self, tmp_path: Path) -> AsyncIterator[None]:
+        """A server that was asked for its tools, and no more, is idle for a while: the host closes its plugins."""
+        self._home, self._made = tmp_path, list[Plugin]()
+        yield
+        for plugin in self._made:
+            await plugin.aclose()
+
+    def make(self) -> Plugin:
+        programs = StreamPrograms({"good": behaves(lambda: mcp_servers.good(Noted()))})
+        self._made.append(McpPlugin(programs, PublicNet({}, {}).hosts(), lambda mount: str(self._home)))
+        return self._made[-1]
 
 
 @pytest.fixture

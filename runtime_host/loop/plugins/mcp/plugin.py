@@ -74,7 +74,6 @@ class McpPlugin(Plugin):
     version = "1"
     title = "MCP server"
     settings = setup.SETTINGS
-    credential = CredentialShape("token")
     remote = True
 
     def __init__(
