@@ -426,6 +426,25 @@ async def test_an_address_that_is_beside_this_computer_is_refused_though_it_is_p
             assert "beside it" in str(await _get(HttpPlugin(hosts), f"http://{host}/")), host
 
 
+async def test_without_the_seam_the_systems_own_look_up_is_asked_once_and_for_the_name_as_it_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def told(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (place, 0)) for place in (CONTROL, "127.0.0.1", CONTROL)]
+
+    async with Canary() as canary:
+        monkeypatch.setattr(socket, "getaddrinfo", told)
+        refused = await _get(HttpPlugin(PublicHosts()), f"http://rebound.example:{canary.port}/")
+        monkeypatch.undo()
+        assert "rebound.example leads to 127.0.0.1" in str(refused)
+        # With its dot, so that nothing of a house is put behind it.
+        assert asked == ["rebound.example."]
+        assert canary.came == 0
+
+
 def test_an_address_is_read_once_into_its_parts() -> None:
     read = read_address("HTTPS://Example.COM.:0443/a b".replace(" ", "%20") + "/\u00fc?q=\u00e4&x=[1]#frag")
     assert read.origin == ("https", "example.com", 443)
