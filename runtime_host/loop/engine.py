@@ -221,12 +221,13 @@ class LaneEngine:
 
     async def _operations(self, run: RunRecord) -> bool:
         """Do what may be done of a run's calls; whether one waits for a person."""
-        while True:
+        while await self._store.read(lambda tx: _has_work(tx, run)):
             claimed = await self._store.transact(lambda tx: _claim(tx, run, self._now()))
             if claimed is None:
-                return await self._store.read(lambda tx: _waits_for_person(tx, run))
+                break
             result = await self._world.act(claimed)
             await self._store.transact(functools.partial(_settle, claimed.operation_id, result, self._now()))
+        return await self._store.read(lambda tx: _waits_for_person(tx, run))
 
 
 def _open_run(tx: AgentTx, session_id: str) -> RunRecord | None:
@@ -236,6 +237,11 @@ def _open_run(tx: AgentTx, session_id: str) -> RunRecord | None:
 
 def _operations_of(tx: AgentTx, run: RunRecord) -> list[OperationRow]:
     return tx.rows(OperationRow, session_id=run.session_id, run_id=run.run_id)
+
+
+def _has_work(tx: AgentTx, run: RunRecord) -> bool:
+    """Looked at first: a pass without calls writes nothing for them."""
+    return any(operation.status == "pending" for operation in _operations_of(tx, run))
 
 
 def _waits_for_person(tx: AgentTx, run: RunRecord) -> bool:

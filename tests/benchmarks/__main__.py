@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from tests.benchmarks import idle, journal, start, storage, stream, wire
+from tests.benchmarks import idle, journal, loop, start, storage, stream, wire
 from tests.benchmarks.gates import Report
 from tests.benchmarks.options import Options
 
@@ -14,10 +14,11 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "idle": idle.run,
     "storage": storage.run,
     "journal": journal.run,
+    "loop": loop.run,
     "wire": wire.run,
 }
 
-PLANTED = {"slow": {"start", "stream", "storage", "journal", "wire"}, "timer": {"idle"}}
+PLANTED = {"slow": {"start", "stream", "storage", "journal", "loop", "wire"}, "timer": {"idle"}}
 """Which benchmarks must find which planted fault."""
 
 
