@@ -17,8 +17,8 @@ from tests.benchmarks.gates import Gate, Report, scaled_count
 from tests.benchmarks.options import Options
 from tests.benchmarks.processes import descendants, end, open_files, parent_of, renderer_of, resident_mb, wakes
 
-SETTLE_S = 30.0
-"""Until idle: the cursor blinks for 10 s, an agent's file rests after 20 s."""
+SETTLE_S = 75.0
+"""Until idle: the cursor blinks for 10 s, an agent's file rests after 60 s."""
 
 
 class Counted:
