@@ -1030,6 +1030,7 @@ class Conversations:
             elif live.run is not None or (queue and await live.session.queued()):
                 said = await self._queue(live, text, request_id, choice, effort)
             if said is not None and composed:
+                self._unwritten.pop(conversation_id, None)
                 await self._profile.transact(lambda tx: tx.put_draft(conversation_id, ""))
         return said
 
