@@ -6,8 +6,10 @@ second answer changes nothing; one address that is not public refuses the name; 
 names only, where the caller says so; no proxy is used but one that the person named in the network settings.
 """
 
+import importlib
 import ipaddress
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     import httpx2
 
 MOST_ADDRESSES: Final = 32
+_STACK: Final = "runtime_host.connectors.public_transport"
 
 LookUp = Callable[[str], Awaitable[Sequence[str]]]
 """All addresses of a name; OSError when there is none."""
@@ -106,7 +109,8 @@ class PublicHosts:
 
     async def load(self) -> None:
         """Load what `transport` needs, away from the event loop."""
-        await in_own_thread(_load_stack, "load the HTTP stack")
+        if _STACK not in sys.modules:
+            await in_own_thread(lambda: importlib.import_module(_STACK), "load the HTTP stack")
 
     async def network(self) -> NetworkSettings:
         """The settings as they hold now, with a proxy only where a person named one.
@@ -169,10 +173,6 @@ def _read(answer: Sequence[str], host: str) -> tuple[IPAddress, ...]:
         return tuple(ipaddress.ip_address(each) for each in answer)
     except ValueError:
         raise HostRefusedError(f"{host} leads to something that is no address. {NOTHING_SENT}") from None
-
-
-def _load_stack() -> None:
-    import runtime_host.connectors.public_transport  # noqa: F401 - loading it is all
 
 
 __all__ = ["HostRefusedError", "PublicHosts", "Reach"]
