@@ -9,13 +9,13 @@ from typing import Any
 from ui.setup import counted
 from ui.wire import dto
 
-LAST = "Alt+Enter puts it last in the queue."
+LAST = "Alt+Enter puts it last in the queue"
 _STEER = {
-    "waiting": "Enter sends it once you have decided. Alt+Enter sends it when the run has ended.",
-    "stopping": "The run is being stopped: Enter may come too late for it. Alt+Enter puts it in the queue.",
+    "waiting": "Enter sends it once you have decided · Alt+Enter sends it when the run has ended",
+    "stopping": "The run is being stopped: Enter may come too late for it · Alt+Enter puts it in the queue",
 }
-_STEER_USUAL = "Enter sends it before the model’s next step. Alt+Enter sends it when the run has ended."
-_QUEUE = "Enter and Alt+Enter put it in the queue: it is sent when the run has ended."
+_STEER_USUAL = "Enter sends it before the model’s next step · Alt+Enter sends it when the run has ended"
+_QUEUE = "Enter and Alt+Enter put it in the queue: it is sent when the run has ended"
 
 
 def enter_words(host: str, busy_enter: str, state: str, rows: int) -> str:
@@ -31,7 +31,9 @@ def enter_words(host: str, busy_enter: str, state: str, rows: int) -> str:
         return _STEER.get(state, _STEER_USUAL)
     if busy_enter == "queue":
         return _QUEUE
-    return f"{host} {LAST}".strip() if rows else host
+    if not rows:
+        return host
+    return f"{host.rstrip('.')} · {LAST}" if host else LAST
 
 
 class Queue:
@@ -49,9 +51,9 @@ class Queue:
         told = self._told
         return told.rows if told is not None and told.conversation == conversation else ()
 
-    def held(self, conversation: str | None) -> bool:
-        """Whether nothing of it is sent before the person says so."""
-        return bool(self.rows(conversation)) and self._told is not None and self._told.held
+    def held(self, conversation: str | None, *, busy: bool) -> bool:
+        """Whether nothing of it is sent before the person says so; while something is `busy` it waits for that."""
+        return bool(self.rows(conversation)) and self._told is not None and self._told.held and not busy
 
     def row(self, conversation: str | None, wanted: str) -> dto.QueuedRow | None:
         return next((row for row in self.rows(conversation) if row.id == wanted), None)
@@ -66,9 +68,9 @@ class Queue:
         before = to if by < 0 else to + 1
         return True, rows[before].id if before < len(rows) else None
 
-    def facts(self, conversation: str | None) -> dict[str, Any]:
+    def facts(self, conversation: str | None, *, busy: bool) -> dict[str, Any]:
         """What single values the window binds to."""
-        rows, held = self.rows(conversation), self.held(conversation)
+        rows, held = self.rows(conversation), self.held(conversation, busy=busy)
         return {
             "queueIds": [row.id for row in rows],
             "queueHeld": held,

@@ -230,7 +230,7 @@ class Store:
             "secret": self.doubted is not None,
             "waiting": self.waiting,
             "reviewable": self.reviewable or "",
-            **self.queue.facts(conversation),
+            **self.queue.facts(conversation, busy=self.stoppable),
             "runState": state,
             "runWord": WORDS[state],
             "runTone": TONES[state],

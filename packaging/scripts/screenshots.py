@@ -7,6 +7,7 @@ a person sees.
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from typing import TypeVar
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.loopback.chat_server import DEFAULT_KEY, ChatServer  # noqa: E402 - the tree is put on the path first
+from tests.loopback.chat_server import DEFAULT_KEY, Answer, ChatServer, behaviour  # noqa: E402 - the tree is put on the path first
 from tests.loopback.codex_model import CLASSIC, CodexModel  # noqa: E402
 from tests.loopback.far_side import Say, Think, Use  # noqa: E402
 
@@ -143,11 +144,11 @@ def tool(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
 
-def remuda(data: Path, *arguments: str, given: str | None = None) -> str:
+def remuda(data: Path, *arguments: str, given: str | None = None, ends: int = 0) -> str:
     """One command of the command line; what it printed."""
     command = [sys.executable, "-I", "-m", "desktop", "--data-dir", str(data), *arguments]
     done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode != 0:
+    if done.returncode != ends:
         raise NoPicture(f"remuda {' '.join(arguments[:2])} ended with {done.returncode}: {done.stderr.strip()}")
     return done.stdout
 
@@ -186,6 +187,36 @@ class App:
         tool("xdotool", "windowfocus", "--sync", self.window)
         tool("xdotool", "key", "--clearmodifiers", *keys)
         self.rest(1.0)
+
+    def say(self, words: str, *keys: str) -> None:
+        """Type a message, then these keys."""
+        tool("xdotool", "windowfocus", "--sync", self.window, "type", "--delay", "5", words)
+        self.keys(*keys)
+        self.rest(2.0)
+
+    def _other(self, title: str) -> str:
+        """A window that is not the app's own."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            asked = ["xdotool", "search", "--onlyvisible", "--name", title]
+            found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+            others = [window for window in found if window != self.window]
+            if others:
+                return others[-1]
+            time.sleep(0.2)
+        raise NoPicture(f"no dialog {title!r}")
+
+    def dialog(self, title: str, *keys: str, picture: str = "") -> None:
+        """The window of the trusted dialog with this title: a picture of it, then keys in it."""
+        other = self._other(title)
+        self.rest(2.0)
+        if picture:
+            path = self._folder / f"{picture}.png"
+            tool("import", "-window", other, "-strip", "-quality", "95", str(path))
+            print(path)
+        if keys:
+            tool("xdotool", "windowfocus", "--sync", other, "key", *keys)
+            self.rest(1.0)
 
     def point_away(self) -> None:
         """Nothing is to look as if it were about to be clicked."""
@@ -233,6 +264,49 @@ def harness(temporary: Path, folder: Path) -> None:
             used.picture("conversation-harness")
 
 
+WAITS = 4
+"""What `remuda run` ends with when a call waits for the person."""
+
+TESTS = "python3 -m unittest -v\n"
+
+
+@behaviour("gate-pictures")
+async def asks_for_the_tests(answer: Answer) -> None:
+    """Asks for a command, and says something once it has its result."""
+    answer.start_stream()
+    await answer.begin()
+    if answer.results():
+        await answer.text("The test fails: `prune` keeps files for 13 days, and the test wants 14.")
+        await answer.finish()
+    else:
+        await answer.text("I run the tests first.")
+        await answer.call("call_a", "files__run", json.dumps({"command": TESTS}))
+        await answer.finish("tool_calls")
+
+
+def gate(temporary: Path, folder: Path) -> None:
+    """A call that waits, what is said meanwhile, and the trusted dialog that asks about it."""
+    data, project = temporary / "gate", Path.home() / "ferry-tools"
+    project.mkdir()
+    for name, text in FILES.items():
+        (project / name).write_text(text, "utf-8")
+    with serving(ChatServer("gate-pictures", key=None, model=MODEL)) as server:
+        remuda(data, "connectors", "add", CONNECTOR, "--base-url", server.base_url, "--model", MODEL)
+        asked = ("--connector", CONNECTOR, "--model", MODEL, "--environment", f"dir:{project}", "--policy", "work")
+        remuda(data, "run", "Why does the test fail?", *asked, ends=WAITS)
+        with app(data, folder) as used:
+            used.rest(3.0)
+            used.keys("ctrl+1")
+            used.picture("call-waits")
+            used.say("Look at the default of prune too.", "Return")
+            used.say("Then mend it.", "alt+Return")
+            used.say("Write a line for the changelog.", "alt+Return")
+            used.picture("queue")
+            used.keys("ctrl+r")
+            used.dialog("Choose your picture", "Escape")
+            used.dialog("May this be done", picture="approval")
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("folder", nargs="?", type=Path, default=ROOT / "packaging/screenshots")
@@ -245,6 +319,7 @@ def main() -> int:
         with app(Path(temporary, "new"), folder) as first:
             first.picture("first-run")
         harness(Path(temporary), folder)
+        gate(Path(temporary), folder)
         data = Path(temporary, "used")
         with serving(ChatServer("ok", key=None, model=MODEL)) as server:
             remuda(data, "connectors", "add", CONNECTOR, "--base-url", server.base_url, "--model", MODEL)

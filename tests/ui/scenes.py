@@ -381,7 +381,7 @@ class Stage:
         *,
         choice: str | None = "cloud",
         run: dto.RunView | None = None,
-        enter: str = "Enter sends. Shift+Enter starts a new line.",
+        enter: str = "Enter sends · Shift+Enter starts a new line",
         draft: str = "",
         sentence: str = SENTENCE,
         agent: str = "Assistant",

@@ -21,6 +21,7 @@ def queued(store: Store) -> list[dict[str, Any]]:
     conversation = store.conversation
     rows = store.queue.rows(conversation)
     made: list[dict[str, Any]] = []
+    before = ""
     for place, row in enumerate(rows):
         heading = _heading(store, row)
         whole = row.size_chars <= len(row.text)
@@ -28,7 +29,7 @@ def queued(store: Store) -> list[dict[str, Any]]:
         made.append(
             {
                 "id": row.id,
-                "heading": "" if place and rows[place - 1].kind == row.kind else heading,
+                "heading": "" if heading == before else heading,
                 "text": text if whole else text + "…",
                 "raw": row.text,
                 "editable": whole,
@@ -40,6 +41,7 @@ def queued(store: Store) -> list[dict[str, Any]]:
                 "said": f"{place + 1} of {len(rows)}. {heading}: {one_line(text)[:SAID_CHARS]}",
             }
         )
+        before = heading
     return made
 
 
@@ -51,7 +53,7 @@ def _sendable(store: Store, row: dto.QueuedRow) -> bool:
 
 
 def _heading(store: Store, row: dto.QueuedRow) -> str:
-    if store.queue.held(store.conversation):
+    if store.queue.held(store.conversation, busy=store.stoppable):
         return "Sent when you say so"
     if row.kind == "follow_up":
         return "Sent when the run has ended" if store.stoppable else "Sent next"

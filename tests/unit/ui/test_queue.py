@@ -64,7 +64,7 @@ def test_while_something_is_busy_both_keys_are_told_of(state: str, busy_enter: s
 
 def test_the_words_of_the_host_stand_where_nothing_is_busy() -> None:
     assert enter_words("Enter sends.", "", "done", 0) == "Enter sends."
-    assert enter_words("Enter sends.", "", "stopped", 2) == f"Enter sends. {LAST}"
+    assert enter_words("Enter sends.", "", "stopped", 2) == f"Enter sends · {LAST}"
 
 
 def test_each_message_says_when_it_is_sent(store: Store) -> None:
@@ -122,3 +122,14 @@ def test_any_other_refusal_offers_no_way_around(store: Store) -> None:
     store.expect(7, Pending("send", "hello", "r1", "c1"))
     store.apply(dto.Outcome(request=7, status="refused", code="KEYRING", text="No key."))
     assert store.facts()["secret"] is False
+
+
+def test_while_a_run_goes_on_or_waits_the_queue_waits_for_it_and_is_not_held(store: Store) -> None:
+    for state in ("working", "waiting"):
+        store.apply(selected(state=state))
+        store.apply(dto.Queued(conversation="c1", rows=ALL, held=True))
+        assert store.facts()["queueWord"] == "4 messages waiting"
+        assert rows_of(store)[1]["heading"] == "Sent when the run has ended"
+    store.apply(selected(state="failed"))
+    assert store.facts()["queueHeld"] is True
+    assert [row["heading"] for row in rows_of(store)] == ["Sent when you say so", "", "", ""]
