@@ -277,7 +277,9 @@ def test_an_interrupt_stops_the_run_and_keeps_what_came(place: Home, server: Cha
             assert len(place.status()["running"]) == 1, "the host goes on with its own"
 
 
-def test_a_host_that_dies_leaves_an_unknown_run_that_is_never_sent_again(place: Home, server: ChatServer) -> None:
+def test_a_reply_that_dies_with_its_host_is_asked_for_again_by_the_next_and_said_so(
+    place: Home, server: ChatServer
+) -> None:
     with running_host(place, server) as holder:
         server.tokens_per_s, server.tokens = 20.0, 1_000
         with place.running("run", "count", "--model", "slow", "--request-id", "r-2", "--json") as client:
@@ -289,18 +291,27 @@ def test_a_host_that_dies_leaves_an_unknown_run_that_is_never_sent_again(place: 
         assert client.returncode == 5, (output[-500:], errors)
         assert result["status"] == "unknown"
         assert "run.finished" not in [event["type"] for event in events]
-    # The next one knows the run; what had come is kept, and it is not sent again.
-    spoken = place.run("run", "count", "--model", "slow", "--session", result["session"], "--request-id", "r-2")
-    assert spoken.returncode == 5
-    assert result["run_id"] in spoken.stderr
-    assert result["session"] in spoken.stderr
-    assert asked(server).count("count") == 1
-    assert sorted(row["state"] for row in rows(place, "sessions")) == ["unknown", "unknown"]
+    # The next one goes on with the run: a reply has no effect, so it is asked for once more, visibly.
+    server.tokens_per_s, server.tokens = 1_000.0, 12
+    again = ("run", "count", "--model", "slow", "--session", result["session"], "--request-id", "r-2", "--json")
+    with place.running(*again) as later:
+        assert later.stdout is not None
+        told = [json.loads(later.stdout.readline())]
+        while told[-1]["type"] != "result":
+            told.append(json.loads(later.stdout.readline()))
+        # It would go on with the other conversation, whose server says nothing.
+        later.kill()
+    assert (told[-1]["run_id"], told[-1]["status"]) == (result["run_id"], "completed")
+    # One message, one run; each time that it was asked is one that the person can see.
     truth = place.truth()
-    reply = truth.reply_to(truth.run_of("count"))
-    assert reply is not None
-    assert reply.state == "unknown"
-    assert text_of(events).startswith(reply.text)
+    run = truth.run_of("count")
+    assert (run.run_id, run.phase, len(truth.said("count"))) == (result["run_id"], "completed", 1)
+    mine = [item for items in truth.items.values() for item in items if item.run_id == run.run_id]
+    notices = [item for item in mine if item.kind == "notice" and item.code == "ASKED_AGAIN"]
+    assert asked(server).count("count") == 1 + len(notices)
+    [cut, whole] = [item for item in mine if item.kind == "reply"]
+    assert (cut.state, cut.code, whole.state) == ("failed", "ASKED_AGAIN", "complete")
+    assert text_of(events).startswith(cut.text)
 
 
 def test_a_host_that_does_not_answer_is_said_and_gets_no_order_later(place: Home, server: ChatServer) -> None:

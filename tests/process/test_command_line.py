@@ -112,7 +112,7 @@ def test_a_run_is_observed_and_its_result_read_while_another_process_holds_it(pl
     assert asked(server) == ["Hello"]
 
 
-def test_an_unknown_outcome_is_shown_with_what_can_be_done_and_never_sent_again(
+def test_an_answer_that_died_with_its_host_is_had_by_its_id_and_was_asked_for_again(
     place: Home, server: ChatServer
 ) -> None:
     server.behaviour = "slow"
@@ -123,17 +123,17 @@ def test_an_unknown_outcome_is_shown_with_what_can_be_done_and_never_sent_again(
         until(lambda: asked(server), "the message arrived")
         holding.kill()
         holding.wait()
+    server.tokens, server.tokens_per_s = 12, 1_000.0
     ended = place.run("result", run_id, "--json")
-    assert ended.returncode == 5
+    assert ended.returncode == 0, (ended.stdout, ended.stderr)
     [result] = [line for line in lines(ended) if line["type"] == "result"]
-    assert (result["status"], result["run_id"]) == ("unknown", run_id)
-    assert result["reference"]["session_id"]
-    assert json.dumps(result["reference"]) in place.run("result", run_id).stderr
+    assert (result["status"], result["run_id"]) == ("completed", run_id)
     standing = one(place.run("status", result["session"], "--json"))
-    assert [(effect["kind"], effect["id"]) for effect in standing["unresolved_effects"]] == [("input", run_id)]
-    assert "before you ask again" in standing["unresolved_effects"][0]["what_to_do"]
-    assert f"not resolved: input {run_id}" in place.run("status", result["session"]).stdout
-    assert asked(server) == ["Pay the bill"]
+    assert standing["unresolved_effects"] == []
+    # A reply has no effect, and that it was asked for again stands in the conversation.
+    assert asked(server) == ["Pay the bill"] * 2
+    codes = [item.code for items in place.truth().items.values() for item in items if item.kind == "notice"]
+    assert codes == ["ASKED_AGAIN"]
 
 
 @pytest.mark.parametrize(
