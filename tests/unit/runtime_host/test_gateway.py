@@ -212,6 +212,19 @@ async def test_a_request_is_stale_when_what_it_depends_on_has_changed(change: An
     assert plugin.effects == []
 
 
+async def test_what_was_agreed_to_and_is_another_by_now_is_told_and_shown_as_stale() -> None:
+    bench, plugin, session = await gated(**ASKS)
+    operation_id = await session.held("book__write", {"entry": "one"}, "c1")
+    [held] = await bench.gateway.pending()
+    await bench.gateway.decide(operation_id, approve=True, request_hash=held.request_hash, approver="p")
+    await _reconfigured(bench)
+    delivery = await session.call("book__write", {"entry": "one"}, "c1")
+    assert "not what they agreed to any more" in str(delivery.error)
+    assert delivery.about["decided"] == "stale"
+    assert (await bench.operation(operation_id)).error_code == "stale_request"
+    assert plugin.effects == []
+
+
 async def test_a_hold_that_nobody_decides_in_time_is_a_no() -> None:
     plugin, decided = LedgerPlugin(), list[Any]()
     bench = Bench(plugin, hold_ms=1000, on_decided=decided.append)
