@@ -24,6 +24,7 @@ from desktop.process import Process, descendants, look
 from desktop.profile_store import ConversationRecord, open_profile_store
 from runtime_host.connectors.base import Connector, SecretRef, Vendor
 from runtime_host.storage.base import AgentTx, ItemRecord, RunRecord
+from runtime_host.storage.rows import InboxRow
 from runtime_host.storage.sqlite import open_agent_store
 from tests.loopback.chat_server import DEFAULT_KEY, ChatServer
 from tests.process.xvfb import Display
@@ -105,6 +106,8 @@ class Truth(NamedTuple):
     drafts: dict[str, str]
     runs: dict[str, list[RunRecord]]
     items: dict[str, list[ItemRecord]]
+    waiting: tuple[str, ...] = ()
+    """What waits to be said to something that goes on, or after it."""
 
     def said(self, text: str) -> list[tuple[str, ItemRecord]]:
         """(conversation, item) of every message of the person that is exactly `text`."""
@@ -257,6 +260,7 @@ class Home:
             await profile.close()
         runs: dict[str, list[RunRecord]] = {}
         items: dict[str, list[ItemRecord]] = {}
+        waiting: tuple[str, ...] = ()
         path = self.profile.agent_store("assistant")
         if path.exists():
             store = await open_agent_store(path, profile=uuid, agent="assistant")
@@ -266,9 +270,11 @@ class Home:
                         said = await store.read(functools.partial(_said_in, session_id=session.session_id))
                         runs.setdefault(name, []).extend(said[0])
                         items.setdefault(name, []).extend(said[1])
+                rows = await store.read(lambda tx: tx.rows(InboxRow, state="waiting"))
+                waiting = tuple(row.text for row in rows)
             finally:
                 await store.close()
-        return Truth({record.conversation_id: record for record in records}, drafts, runs, items)
+        return Truth({record.conversation_id: record for record in records}, drafts, runs, items, waiting)
 
     def log(self) -> str:
         file = self.profile.logs / "host.log"
