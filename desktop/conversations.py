@@ -1374,20 +1374,23 @@ class Conversations:
         """Make what the profile says of a conversation agree with what the agent's file knows."""
         place = await self._place(conversation_id)
         runs: list[RunRecord] = []
+        said: list[InboxRow] = []
         if place is not None:
             session_id, store = place
-            runs = await store.read(lambda tx: tx.runs(session_id))
+            runs, said = await store.read(lambda tx: (tx.runs(session_id), tx.rows(InboxRow, session_id=session_id)))
         if not runs:
             # Begun, and the host ended before its first message was accepted: that is a draft, not a conversation.
             await self.delete(conversation_id)
             return
-        sent = runs[-1].input.get("text")
+        # Said to a run that went on, or after it, is accepted as well.
+        newest = max(said, key=lambda row: row.created_ms, default=None)
+        sent = {runs[-1].input.get("text"), newest.text if newest is not None else None} - {None}
         keys = [conversation_id, ""] if len(runs) == 1 else [conversation_id]
 
         def drop(tx: ProfileTx) -> None:
             # Accepted just before the host ended: the message is there, once.
             for key in keys:
-                if tx.draft(key) == sent:
+                if tx.draft(key) in sent:
                     tx.put_draft(key, "")
 
         await self._profile.transact(drop)
