@@ -220,7 +220,7 @@ class App:
 
     def point_away(self) -> None:
         """Nothing is to look as if it were about to be clicked."""
-        tool("xdotool", "mousemove", "--window", self.window, "960", "40")
+        tool("xdotool", "mousemove", "--window", self.window, "960", "6")
 
     def picture(self, name: str) -> None:
         """The window as PNG."""
