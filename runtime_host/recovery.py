@@ -288,6 +288,9 @@ def _give_up_reply(
 
 
 def _add_notice(tx: AgentTx, run: RunRecord, item_id: str, now_ms: int) -> None:
+    if tx.item(item_id) is not None:
+        # Said by a process that ended before it asked.
+        return
     tx.add_item(
         ItemRecord(
             item_id=item_id,

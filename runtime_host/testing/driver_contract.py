@@ -50,7 +50,7 @@ more; refuses with an error; breaks off in the middle; takes the input and never
 saying something."""
 
 _ENDING: Final[tuple[FarBehaviour, ...]] = ("answers", "fails", "breaks-off", "loses-acceptance")
-DRIVER_EVENTS: Final = frozenset(get_args(EventType)) - {"run.started", "run.finished"}
+DRIVER_EVENTS: Final = frozenset(name for name in get_args(EventType) if not name.startswith("run."))
 TURN_EVENTS: Final = 256
 """Events read before the loop gets its turn, as the runtime does it."""
 

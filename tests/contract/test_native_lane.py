@@ -250,6 +250,39 @@ async def test_what_a_provider_wants_back_is_handed_back_after_a_restart(store: 
         assert result.usage.output_tokens == 16
 
 
+@pytest.mark.parametrize("server", [ChatServer], indirect=True)
+async def test_a_host_that_dies_again_before_it_asks_again_is_followed_by_one_that_does(
+    server: ChatServer, store: AgentStore, world: World
+) -> None:
+    server.behaviour = "silent-after-text"
+
+    class DiesOnceAsked(MortalStore):
+        async def transact(self, fn: Any) -> Any:
+            result = await super().transact(fn)
+            if server.requests:
+                self.dead.set()
+                await asyncio.Event().wait()
+            return result
+
+    await dies(server, DiesOnceAsked(store), world)
+    for dies_after in (3, 3):
+        mortal = MortalStore(store)
+        # What is open, the session, and that the run goes on; not what it asks.
+        mortal.dies_after = dies_after
+        async with doomed_runtime_on(server, mortal, world) as runtime, asyncio.timeout(20):
+            living = asyncio.ensure_future(runtime.recover("assistant"))
+            await mortal.dead.wait()
+            living.cancel()
+    assert len(server.requests) == 1
+    server.behaviour = "ok"
+    async with runtime_on(server, store, world) as runtime:
+        [recovered] = await runtime.recover("assistant")
+        assert recovered.run is not None
+        _, result = await finish(recovered.run)
+    notices = [item for item in await items_of(store, recovered.session_id) if item.kind == "notice"]
+    assert (result.status, len(server.requests), len(notices)) == ("completed", 2, 1)
+
+
 # ----------------------------------------------------------------------------------- said to a run
 
 
