@@ -1,0 +1,63 @@
+"""What changes after a call was judged and before it is entered: nothing is done that was not looked at."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from runtime_host.storage.rows import MountRow
+from runtime_host.testing.ledger_plugin import LedgerPlugin
+from runtime_host.tools.base import ToolCall, ToolContext
+from tests.loopback.gate import CONTEXT, Bench, BenchSession
+
+
+def call_of(session: BenchSession, entry: str = "one") -> ToolCall:
+    return ToolCall("session_1", session.run_id, "c1", "book__write", {"entry": entry})
+
+
+async def bench_with(**policy: Any) -> tuple[Bench, LedgerPlugin, BenchSession]:
+    plugin = LedgerPlugin()
+    bench = Bench(plugin)
+    await bench.mounts.add("ledger", "book", policy=policy)
+    return bench, plugin, await bench.session()
+
+
+@pytest.mark.parametrize("policy", [{"write": "approval"}, {"tools": {"write": "approval"}}])
+async def test_a_policy_that_asks_by_then_is_not_gone_round(policy: dict[str, Any]) -> None:
+    bench, _, session = await bench_with()
+    judged = await session.gate.judge(call_of(session), ToolContext(CONTEXT), parks=True)
+    assert judged.kind == "run"
+    await bench.mounts.edit("book", policy=policy)
+    assert not await bench.store.transact(lambda tx: session.gate.claim(tx, judged.operation_id))
+    assert (await bench.operation(judged.operation_id)).status == "pending"
+
+
+async def test_what_was_judged_is_begun_and_no_other_request_under_its_id() -> None:
+    bench, plugin, session = await bench_with()
+    judged = await session.gate.judge(call_of(session, "looked at"), ToolContext(CONTEXT), parks=True)
+    other = await bench.session()
+    assert await other.gate.judge(call_of(other, "another"), ToolContext(CONTEXT), parks=True) == judged
+    assert not await bench.store.transact(lambda tx: session.gate.claim(tx, judged.operation_id))
+    assert await bench.store.transact(lambda tx: other.gate.claim(tx, judged.operation_id))
+    await other.gate.execute(judged.operation_id, call_of(other), ToolContext(CONTEXT))
+    assert plugin.effects == [("write", "another")]
+
+
+async def test_a_row_that_is_edited_after_the_claim_sends_no_credential() -> None:
+    bench, plugin, session = await bench_with()
+    await bench.mounts.edit("book", config={"allowed_hosts": ["a.example"]})
+    await bench.mounts.attach("book", {"token": "a-good-token-0001"})
+    judged = await session.gate.judge(call_of(session), ToolContext(CONTEXT), parks=True)
+    assert await bench.store.transact(lambda tx: session.gate.claim(tx, judged.operation_id))
+
+    def edit(tx: Any) -> None:
+        tx.put_row(msgspec.structs.replace(tx.row(MountRow, "book"), public_config={"allowed_hosts": []}))
+
+    await bench.store.transact(edit)
+    report = await session.gate.execute(judged.operation_id, call_of(session), ToolContext(CONTEXT))
+    assert not report.success
+    assert "allowed_hosts" in str(report.payload)
+    assert plugin.effects == []
+    await bench.store.transact(lambda tx: session.gate.settle(tx, judged.operation_id, report))
+    operation = await bench.operation(judged.operation_id)
+    assert (operation.status, operation.error_code) == ("failed", "allowed_hosts_required")

@@ -1,0 +1,60 @@
+"""What a mount's policy says of a call: the order in which it is read, and what a rule may mean."""
+
+from typing import Any
+
+import pytest
+
+from runtime_host.loop import rules
+from runtime_host.loop.plugins.base import Rule
+
+ALWAYS = {"tool": "write", "where": {"entry": {"starts": "note"}}}
+NOTE = {"entry": "note 1"}
+
+
+@pytest.mark.parametrize("policy", [{"write": "deny"}, {"tools": {"write": "deny"}}, {"write": "maybe"}])
+def test_no_rule_lifts_a_no(policy: dict[str, Any]) -> None:
+    assert rules.verdict({**policy, "rules": [ALWAYS]}, "write", "write", NOTE).decision == "deny"
+    assert rules.verdict({"write": "approval", "rules": [ALWAYS]}, "write", "write", NOTE) == ("allow", "rule")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"tool": "write", "where": {"entry": {"ends": "1"}}},
+        {"tool": "write", "where": {"entry": {"starts": "note", "is": "note 1"}}},
+        {"tool": "write", "where": {"entry": {"starts": ""}}},
+        {"tool": "write", "where": {"entry": {"host": "note 1"}}},
+        {"tool": "write", "where": {"other": {"is": "note 1"}}},
+        {"tool": "write"},
+        {"where": {}},
+        "write",
+    ],
+)
+def test_a_rule_that_means_nothing_lets_nothing_through(rule: Any) -> None:
+    assert rules.verdict({"write": "approval", "rules": [rule]}, "write", "write", NOTE).decision == "approval"
+
+
+def test_the_rule_for_this_call_is_for_no_other() -> None:
+    exact = rules.exactly("write", {"entry": "one", "count": 1})
+    assert rules.holds(exact, "write", {"entry": "one", "count": 1})
+    for other in ({"entry": "one"}, {"entry": "one", "count": True}, {"entry": "one", "count": 1, "force": True}):
+        assert not rules.holds(exact, "write", other)
+    assert not rules.holds(exact, "set", {"entry": "one", "count": 1})
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "is_one"),
+    [
+        ({"is": "https://a.example/x"}, {"host": "a.example"}, True),
+        ({"starts": "https://a.example/"}, {"host": "a.example"}, True),
+        ({"starts": "https://a.example"}, {"host": "a.example"}, False),
+        ({"starts": "https://a.example.evil/"}, {"host": "a.example"}, False),
+        ({"host": "b.example"}, {"host": "a.example"}, False),
+        ({"starts": "notes"}, {"starts": "note"}, True),
+        ({"starts": "no"}, {"starts": "note"}, False),
+        ({"starts": "note"}, {"is": "note"}, False),
+    ],
+)
+def test_narrower_is_what_lets_nothing_more_through(narrow: dict[str, str], wide: dict[str, str], is_one: bool) -> None:
+    assert rules.is_narrower(Rule("get", {"url": narrow}), Rule("get", {"url": wide})) is is_one
+    assert not rules.is_narrower(Rule("get", {}), Rule("get", {"url": wide}))
