@@ -213,16 +213,17 @@ def mask_of(kind: str) -> str:
 
 def may_hold(text: str) -> bool:
     """Whether an opening may stand in a text: quick, and never false where one does."""
+    return _may_be_signed(text) or ((":" in text or "=" in text) and _may_be_labelled(text))
+
+
+def _may_be_signed(text: str) -> bool:
     # One sign alone is looked for much faster than several, and many texts have none of these.
-    if "-" in text and ("sk-" in text or "xox" in text or "glpat-" in text or "PRIVATE KEY" in text):
-        return True
-    if "_" in text and ("gh" in text or "pat_" in text or "k_live_" in text):
-        return True
-    if "A" in text and ("KIA" in text or "SIA" in text or "AIza" in text):
-        return True
-    if ":" in text:
-        return "://" in text or _may_be_labelled(text)
-    return "=" in text and _may_be_labelled(text)
+    return (
+        ("-" in text and ("sk-" in text or "xox" in text or "glpat-" in text or "PRIVATE KEY" in text))
+        or ("_" in text and ("gh" in text or "pat_" in text or "k_live_" in text))
+        or ("A" in text and ("KIA" in text or "SIA" in text or "AIza" in text))
+        or "://" in text
+    )
 
 
 def _may_be_labelled(text: str) -> bool:
@@ -230,11 +231,9 @@ def _may_be_labelled(text: str) -> bool:
         "ey" in text
         or "oken" in text
         or "ecret" in text
-        or "EY" in text
-        or "OKEN" in text
-        or "ECRET" in text
-        or "WORD" in text
         or "uthorization" in text
+        or "WORD" in text
+        or ("E" in text and ("EY" in text or "OKEN" in text or "ECRET" in text))
     )
 
 
@@ -265,15 +264,12 @@ def masked(text: str) -> str:
 
 def may_hold_members(strings: str) -> bool:
     """As `may_hold`, of the strings of a JSON value, each ended by a zero: its members may be labels."""
-    return may_hold(strings) or (
-        "ey\0" in strings
-        or "oken\0" in strings
-        or "ecret\0" in strings
-        or "EY\0" in strings
-        or "OKEN\0" in strings
-        or "ECRET\0" in strings
-        or "WORD\0" in strings
-    )
+    if _may_be_signed(strings):
+        return True
+    if not _may_be_labelled(strings):
+        return False
+    ends = ("ey\0", "oken\0", "ecret\0", "WORD\0", "EY\0", "OKEN\0", "ECRET\0")
+    return ":" in strings or "=" in strings or any(end in strings for end in ends)
 
 
 def masked_value(value: Any) -> Any:
