@@ -61,3 +61,19 @@ async def test_a_row_that_is_edited_after_the_claim_sends_no_credential() -> Non
     await bench.store.transact(lambda tx: session.gate.settle(tx, judged.operation_id, report))
     operation = await bench.operation(judged.operation_id)
     assert (operation.status, operation.error_code) == ("failed", "allowed_hosts_required")
+
+
+async def test_a_decision_that_comes_as_a_harness_is_told_to_wait_is_not_lost() -> None:
+    bench, plugin, session = await bench_with(write="approval")
+
+    async def too_late(operation_id: str, timeout_s: float) -> bool:
+        [waits] = await bench.gateway.pending()
+        said = await bench.gateway.decide(operation_id, approve=True, request_hash=waits.request_hash, approver="p")
+        assert said.state == "approved"
+        return False
+
+    session.gate.decided = too_late  # type: ignore[method-assign]  # decided after the time, before it is told
+    delivery = await session.call("book__write", {"entry": "one"}, "c1", parks=False)
+    assert delivery.payload == "write: one"
+    assert plugin.effects == [("write", "one")]
+    assert await bench.gateway.undelivered() == ()
