@@ -1,0 +1,63 @@
+"""Decisions at the edge: too late without anybody having looked, a rule for another call, two who tell the outcome."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from runtime_host.loop.mounts import MountRefusedError
+from runtime_host.loop.plugins.base import Rule
+from runtime_host.testing.ledger_plugin import LedgerPlugin, waiting
+from tests.loopback.gate import Bench
+
+
+async def bench_with(plugin: LedgerPlugin, **gateway: Any) -> Bench:
+    bench = Bench(plugin, **gateway)
+    await bench.mounts.add("ledger", "book", policy={"write": "approval"})
+    return bench
+
+
+async def test_a_call_that_is_judged_anew_after_its_time_is_a_no_though_nobody_looked() -> None:
+    plugin = LedgerPlugin()
+    bench = await bench_with(plugin, hold_ms=1000)
+    session = await bench.session()
+    operation_id = await session.held("book__write", {"entry": "one"}, "c1")
+    bench.now[0] += 1000
+    delivery = await session.call("book__write", {"entry": "one"}, "c1")
+    assert "Nobody decided in time" in str(delivery.error)
+    assert (await bench.operation(operation_id)).status == "cancelled"
+    assert plugin.effects == []
+
+
+async def test_a_rule_that_is_not_about_this_call_decides_nothing() -> None:
+    plugin = LedgerPlugin()
+    bench = await bench_with(plugin)
+    operation_id = await (await bench.session()).held("book__write", {"entry": "notes of may"})
+    [held] = await bench.gateway.pending()
+    other = Rule("write", {"entry": {"starts": "notebook"}})
+    with pytest.raises(MountRefusedError, match="does not hold for this call"):
+        await bench.gateway.decide(
+            operation_id, approve=True, request_hash=held.request_hash, approver="p", always=other
+        )
+    assert await bench.gateway.pending() == (held,)
+    assert (await bench.mounts.all())[0].policy == {"write": "approval"}
+
+
+async def test_who_asks_for_an_outcome_while_the_call_goes_on_is_told_how_it_ended() -> None:
+    go_on = asyncio.Event()
+    plugin = LedgerPlugin(does=waiting(go_on))
+    bench = await bench_with(plugin)
+    delivery = await (await bench.session()).call("book__write", {"entry": "one"}, "c1", parks=False)
+    operation_id = delivery.about["operation"]
+    [held] = await bench.gateway.pending()
+    await bench.gateway.decide(operation_id, approve=True, request_hash=held.request_hash, approver="p")
+    first = asyncio.ensure_future(bench.gateway.run_decided(operation_id))
+    await plugin.entered.wait()
+    second = asyncio.ensure_future(bench.gateway.run_decided(operation_id))
+    await asyncio.wait({second}, timeout=0.05)
+    go_on.set()
+    words = await asyncio.gather(first, second)
+    assert words[0] == words[1]
+    assert "write: one" in str(words[0])
+    assert (await bench.operation(operation_id)).status == "succeeded"
+    assert plugin.effects == [("write", "one")]
