@@ -1,4 +1,4 @@
-"""Whose answer to a request is taken: of the one who asked last, while it is waited for."""
+"""The lane's rows: whose answer to a request is taken, and what becomes of what was said to a run that ended."""
 
 import pytest
 
@@ -53,3 +53,20 @@ async def test_an_answer_to_what_was_given_up_is_metered_and_not_placed(store: A
     assert job is not None
     assert (job.state, job.answer) == ("unreachable", None)
     assert await metered(store) == ["model.tokens.unaccepted"]
+
+
+async def test_what_was_said_to_a_run_that_ended_waits_ahead_of_what_was_queued(store: AgentStore) -> None:
+    def say(tx: AgentTx) -> None:
+        lane.put(tx, session_id="s", kind="follow_up", text="Later", dedup_key="k1", now_ms=1)
+        lane.put(tx, session_id="s", kind="steer", text="One more thing", dedup_key="k2", now_ms=2, run_id="r")
+        lane.put(tx, session_id="s", kind="steer", text="And another", dedup_key="k3", now_ms=3, run_id="r")
+        lane.end_run(tx, session_id="s", run_id="r", stopped=False, marks=True, now_ms=4)
+
+    await store.transact(say)
+    rows = await store.read(lambda tx: lane.waiting(tx, "s"))
+    assert [(row.kind, row.text) for row in rows] == [
+        ("follow_up", "One more thing"),
+        ("follow_up", "And another"),
+        ("follow_up", "Later"),
+    ]
+    assert await store.read(lambda tx: lane.steers(tx, "s", "r")) == []
