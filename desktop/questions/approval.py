@@ -54,7 +54,7 @@ def approval_of(held: Held, *, agent: str, conversation: str, folder: str = "") 
         until=until_words(held.expires_ms),
         parts=parts_of(held.arguments),
         refusable=f"{held.stale} So it can only be denied; the agent may ask anew." if held.stale else "",
-        exact=not held.stale,
+        exact=not held.stale and rules.holds(held.exact, held.tool, held.arguments),
         widest=tuple(_condition(argument, condition, held) for argument, condition in widest.where.items())
         if widest
         else (),

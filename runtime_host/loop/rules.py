@@ -8,9 +8,10 @@ A policy: `{"read"?: D, "write"?: D, "tools"?: {name: D}, "rules"?: [{"tool": na
 with D one of allow, deny, approval.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, get_args
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from runtime_host.loop.plugins.base import Rule, SideEffects
 
@@ -54,7 +55,10 @@ def holds(rule: Rule, tool: str, arguments: Mapping[str, Any]) -> bool:
 
 
 def exactly(tool: str, arguments: Mapping[str, Any]) -> Rule:
-    """The narrowest rule: this call and no other."""
+    """The narrowest rule: this call and no other; one that holds for nothing where its arguments cannot be named."""
+    if any(name == "" or "." in name for name in arguments):
+        # Such a name means something else in a rule, so what stands under it would be left open.
+        return Rule(tool, {"": {"is": False}})
     return Rule(tool, {name: {"is": value} for name, value in arguments.items()} | {"": {"is": sorted(arguments)}})
 
 
@@ -135,7 +139,20 @@ def _meets(value: Any, condition: Mapping[str, Any]) -> bool:
         return _same_json(value, wanted)
     if not isinstance(value, str) or not isinstance(wanted, str) or not wanted:
         return False
-    return value.startswith(wanted) if kind == "starts" else _host(value) == wanted.lower()
+    if kind == "starts":
+        return value.startswith(wanted) and not _leads_up(value)
+    return _host(value) == wanted.lower()
+
+
+def _leads_up(text: str) -> bool:
+    """Whether a part of a path in it leads out again of what it begins with, in whatever way that is written."""
+    for _ in range(_UNPACKED):
+        text = unquote(text)
+    return ".." in _PARTS.split(text)
+
+
+_UNPACKED: Final = 3
+_PARTS: Final = re.compile(r"[/\\?#&=;]")
 
 
 def _same_json(value: Any, wanted: Any) -> bool:

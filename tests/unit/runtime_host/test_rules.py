@@ -42,6 +42,32 @@ def test_the_rule_for_this_call_is_for_no_other() -> None:
     assert not rules.holds(exact, "set", {"entry": "one", "count": 1})
 
 
+@pytest.mark.parametrize("arguments", [{"": "ls"}, {"a.b": 1}, {"a.b": 1, "a": {"b": 1}}, {"a": 1, "": 2}], ids=str)
+def test_what_a_rule_cannot_name_is_never_let_through_by_one(arguments: dict[str, Any]) -> None:
+    exact = rules.exactly("write", arguments)
+    for call in (arguments, {**arguments, next(iter(arguments)): "another"}, {}):
+        assert not rules.holds(exact, "write", call)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "../secret",
+        "a/../../secret",
+        "%2e%2e/secret",
+        "a/%252E%252e/x",
+        "..;/secret",
+        "..%2fsecret",
+        "..%5Csecret",
+        "..",
+    ],
+)
+def test_what_leads_up_again_does_not_begin_as_it_says(url: str) -> None:
+    rule = Rule("get", {"url": {"starts": "https://a.example/open/"}})
+    assert rules.holds(rule, "get", {"url": "https://a.example/open/a..b/..."})
+    assert not rules.holds(rule, "get", {"url": f"https://a.example/open/{url}"})
+
+
 @pytest.mark.parametrize(
     ("narrow", "wide", "is_one"),
     [

@@ -200,8 +200,11 @@ class WorkspacePlugin(Plugin):
         path = arguments.get("path")
         if tool not in _CHANGING or not isinstance(path, str):
             return None
+        folder, between, _ = path.rpartition("/")
+        if between and any(part in ("", ".") for part in folder.split("/")):
+            # Written so, the beginning of a path may be the whole folder and look like less.
+            return None
         # No path leads upward, so what begins so lies there.
-        folder = path.rpartition("/")[0]
         return Rule(tool, FrozenDict(path={"starts": f"{folder}/"} if folder else {"is": path}))
 
     # ------------------------------------------------------------------------------------- a call
