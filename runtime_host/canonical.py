@@ -2,8 +2,8 @@
 
 Owns the one byte form in which definitions, bindings, requests and scopes are compared. Must not know
 what the values mean. Invariants: equal JSON values give equal bytes whatever the order of their keys;
-values that are no JSON (NaN, infinities, bytes, functions, keys that are no strings, lone surrogates)
-are refused, never bent into shape.
+values that are no JSON (NaN, infinities, whole numbers of more than 64 bits, bytes, functions, keys that are no
+strings, lone surrogates) are refused, never bent into shape.
 """
 
 import hashlib
@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 MAX_DEPTH = 64
+_LEAST, _MOST = -(2**63), 2**64 - 1
+"""Whole numbers beyond are stored nowhere and mean another thing to every reader."""
 
 
 class NotJsonError(ValueError):
@@ -75,8 +77,10 @@ def _frozen(value: Any, depth: int) -> Any:
     kind = type(value)
     if kind is str:
         return value if value.isascii() else _checked_text(value)
-    if value is None or kind is bool or kind is int:
+    if value is None or kind is bool:
         return value
+    if kind is int:
+        return value if _LEAST <= value <= _MOST else _refuse_number()
     if kind is dict or isinstance(value, Mapping):
         return _frozen_object(value, depth)
     if isinstance(value, str):
@@ -86,10 +90,14 @@ def _frozen(value: Any, depth: int) -> Any:
             raise _FaultError("is not a finite number")
         return value
     if isinstance(value, int):
-        return int(value)
+        return int(value) if _LEAST <= value <= _MOST else _refuse_number()
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return _frozen_list(value, depth)
     raise _FaultError(f"is a {kind.__name__}, which JSON has no form for")
+
+
+def _refuse_number() -> NoReturn:
+    raise _FaultError("is a whole number of more than 64 bits")
 
 
 def _frozen_object(value: Mapping[Any, Any], depth: int) -> FrozenDict:
@@ -147,7 +155,7 @@ def _is_plain(keys: Iterable[Any], members: Iterable[Any], depth: int) -> bool:
         elif kind is list or kind is tuple:
             if depth == MAX_DEPTH - 1 or not _is_plain((), member, depth + 1):
                 return False
-        elif member is not None and kind is not int and kind is not bool:
+        elif member is not None and kind is not bool and not (kind is int and _LEAST <= member <= _MOST):
             return False
     return True
 

@@ -70,7 +70,19 @@ def test_one_number_has_one_form() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [math.nan, math.inf, b"x", {1: 2}, {"a": {"b": object()}}, print, {"a": {1, 2}}, "\ud800", {"\udc00": 1}],
+    [
+        math.nan,
+        math.inf,
+        b"x",
+        {1: 2},
+        {"a": {"b": object()}},
+        print,
+        {"a": {1, 2}},
+        "\ud800",
+        {"\udc00": 1},
+        2**64,
+        [-(2**63) - 1],
+    ],
     ids=repr,
 )
 def test_what_is_no_json_is_refused(value: Any) -> None:
