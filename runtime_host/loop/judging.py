@@ -23,6 +23,9 @@ from runtime_host.tools.base import Judged, ToolCall
 
 CONFIRM: Final = "confirm"
 """By which a model asks itself for a person's word; lifted out of the arguments of tools that have none so called."""
+MOST_HELD: Final = 256
+"""Calls of one session that wait for a person at once. More is no question any more."""
+LONGEST_NAME: Final = 256
 NO_HELP: Final = "Calling it again will not help."
 
 
@@ -59,6 +62,8 @@ def refusal(code: str, words: str, operation: str = "", decided: str = "") -> Ju
 
 def look(tx: AgentTx, ground: Ground, name: str) -> Found | Judged:
     """What a name leads to now, or why it leads nowhere; in the order of the gateway."""
+    if len(name) > LONGEST_NAME:
+        return refusal("unknown_tool", f"No tool has a name of {len(name)} characters; nothing was executed.")
     rows = {row.alias: row for row in ordered(ground, tx.rows(MountRow))}
     names = names_in(ground, rows.values())
     alias = names.attribute(name)
@@ -201,9 +206,14 @@ def record(
         tx.put_row(msgspec.structs.replace(operation, status="rejected", error_code="policy_denied"))
         words = f"The person does not allow {call.tool} to be used. Nothing was executed. {NO_HELP}"
         return refusal("policy_denied", words, op_id)
-    tx.put_row(operation)
     if said.decision != "approval" and not asked.confirm:
+        tx.put_row(operation)
         return Judged("run", operation_id=op_id)
+    if len(tx.rows(ApprovalRow, session_id=call.session_id, state="pending")) >= MOST_HELD:
+        tx.put_row(msgspec.structs.replace(operation, status="rejected", error_code="too_many_held"))
+        words = f"{MOST_HELD} calls wait for the person already, so they were not asked about this one."
+        return refusal("too_many_held", f"{words} Nothing was executed. Wait until they have decided.", op_id)
+    tx.put_row(operation)
     held.hold(
         tx,
         operation,

@@ -384,7 +384,7 @@ class MountBook:
             if config is not None:
                 _check_no_secret(self._ground, config)
                 checked = checked_config(plugin, config, with_credential=row.secret_ref is not None)
-                changed = msgspec.structs.replace(changed, public_config=checked)
+                changed = _set_up(self._ground, plugin, row, checked)
             if policy is not None:
                 changed = msgspec.structs.replace(changed, policy=checked_policy(policy))
             if changed != row:
@@ -763,6 +763,19 @@ def mount_row(
     )
 
 
+def _set_up(ground: Ground, plugin: Plugin, row: MountRow, config: Mapping[str, Any]) -> MountRow:
+    """A mount with other settings: what was agreed to or given for another side does not go over to it."""
+    changed = msgspec.structs.replace(row, public_config=dict(config))
+    before, after = ground.mount(row), ground.mount(changed)
+    if row.secret_ref is not None and plugin.credential_for(before) != plugin.credential_for(after):
+        words = f"The credential of {row.alias} was given for another address. Take it away first."
+        _refuse(words, "CREDENTIAL_ELSEWHERE", alias=row.alias)
+    if row.tool_snapshot is not None and plugin.tools_basis(before) != plugin.tools_basis(after):
+        # Tools of the same words at another side are others.
+        changed = msgspec.structs.replace(changed, tool_snapshot={**row.tool_snapshot, "changed": True})
+    return changed
+
+
 async def consent_of(ground: Ground, row: MountRow) -> Consent | None:
     """What a person has to agree to yet before a mount does anything."""
     plugin = ground.plugins.get(row.plugin)
@@ -811,13 +824,21 @@ def _refreshed(before: Mapping[str, Any], now: Mapping[str, Any]) -> Refreshed:
     tools = {each["name"]: each for each in now["tools"]}
     return Refreshed(
         now["digest"],
-        tuple((each["name"], each["summary"], each["side_effects"]) for each in tools.values()),
+        tuple((each["name"], _all_words(each), each["side_effects"]) for each in tools.values()),
         tuple(name for name in tools if name not in was),
         tuple(name for name in was if name not in tools),
         tuple(name for name in tools if name in was and digest(tools[name]) != digest(was[name])),
         tuple((each["name"], each["reason"]) for each in now["skipped"]),
         before.get("digest") == now["digest"] and not before.get("changed"),
     )
+
+
+def _all_words(tool: Mapping[str, Any]) -> str:
+    """Whatever of a tool is in its teller's own words: a model reads what is said of arguments as well."""
+    parameters = tool["parameters"]
+    if parameters.get("properties", {}) == {} and parameters.keys() <= {"type", "properties"}:
+        return str(tool["summary"])
+    return "\n\n".join(filter(None, (tool["summary"], json.dumps(parameters, ensure_ascii=False, indent=2))))
 
 
 def _mount(tx: AgentTx, alias: str) -> MountRow:

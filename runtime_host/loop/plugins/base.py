@@ -394,6 +394,13 @@ class Plugin:
         """What the tools of a mount depend on; another one makes the gateway ask again."""
         return ""
 
+    def credential_for(self, mount: Mount) -> str:
+        """The one place that a credential of this mount is for; "" where its settings say where it may go.
+
+        A mount with a credential is not set up for another place: that credential was given for this one.
+        """
+        return ""
+
     async def let_go(self, installation_id: str | None = None) -> None:
         """End connections and programs: of one installation, or of all. Idempotent; the next call begins anew."""
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runtime_host import outbox
-from runtime_host.loop import held
+from runtime_host.loop import held, judging
 from runtime_host.loop.gateway import decision_request
 from runtime_host.loop.plugins.base import Rule
 from runtime_host.storage.base import RequestRecord
@@ -572,6 +572,50 @@ async def test_arguments_that_are_none_are_refused_with_the_reason() -> None:
     assert "(type)" in str((await session.call("book__write", {"entry": 3})).error)
     assert plugin.effects == []
     assert await bench.operations() == []
+
+
+@pytest.mark.parametrize(
+    "text", ['{"entry": "one", "n": NaN}', '{"n": 1e999}', '{"n": 18446744073709551616}', "[" * 9000]
+)
+async def test_arguments_that_no_one_can_keep_are_refused(text: str) -> None:
+    bench, plugin, session = await gated()
+    channel = session.tools.channel(session.run_id, bench.store.transact, parks=True)
+
+    async def told(*_: Any) -> None:
+        return
+
+    [delivery] = await channel.execute((ToolRequest("c1", "book__write", text),), told, told)
+    assert "are no JSON" in str(delivery.error)
+    assert plugin.effects == []
+
+
+async def test_a_result_that_cannot_be_told_is_said_and_ends_the_call() -> None:
+    bench, plugin, session = await gated()
+
+    async def answers(call: Any) -> Any:
+        return 2**64
+
+    plugin.does = answers
+    delivery = await session.call("book__write", {"entry": "one"})
+    assert "cannot be told" in str(delivery.payload)
+    assert [each.status for each in await bench.operations()] == ["failed"]
+
+
+async def test_a_model_asks_a_person_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "MOST_HELD", 2)
+    bench, plugin, session = await gated(**ASKS)
+    for number in range(2):
+        await session.held("book__write", {"entry": f"entry {number}"})
+    delivery = await session.call("book__write", {"entry": "one more"})
+    assert "wait for the person already" in str(delivery.error)
+    assert len(await bench.gateway.pending()) == 2
+    assert plugin.effects == []
+
+
+async def test_a_name_of_any_length_is_not_repeated() -> None:
+    _, _, session = await gated()
+    delivery = await session.call("book__" + "x" * 100_000, {})
+    assert len(str(delivery.error)) < 200
 
 
 # ------------------------------------------------------------------------------------------ credentials

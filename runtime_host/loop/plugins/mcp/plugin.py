@@ -101,6 +101,10 @@ class McpPlugin(Plugin):
         """See `Plugin.tools_basis`."""
         return setup.basis(mount.config)
 
+    def credential_for(self, mount: Mount) -> str:
+        """See `Plugin.credential_for`: what goes to a program is agreed to with its whole command."""
+        return setup.origin(mount.config)
+
     def effect(self, mount: Mount, tool: str, arguments: Mapping[str, Any]) -> str:
         """See `Plugin.effect`."""
         try:

@@ -137,6 +137,15 @@ def in_words(server: Local | Remote) -> str:
     return os.path.basename(server.command[0]) if isinstance(server, Local) else server.origin
 
 
+def origin(config: Mapping[str, Any]) -> str:
+    """Scheme, host and port of a server at an address; "" for a program."""
+    try:
+        server = server_of(config)
+    except PluginError:
+        return ""
+    return server.origin if isinstance(server, Remote) else ""
+
+
 def basis(config: Mapping[str, Any]) -> str:
     """What the tools of a mount depend on."""
     named = {name: config.get(name) for name in ("transport", "command", "environment", "folder", "address")}
