@@ -91,6 +91,9 @@ class BenchDesk:
         # All that is said is said after the channel looks: there is nothing that only the items would tell.
         return dto.Items(conversation=self.name, total=0, first=0, items=(), snapshot=snapshot)
 
+    async def queued(self, conversation_id: str) -> dto.Queued:
+        return dto.Queued(conversation=conversation_id, rows=())
+
     async def item_text(self, conversation_id: str, item_id: str, at: int) -> dto.ItemText | None:
         return None
 

@@ -43,7 +43,9 @@ async def until_death(mortal: MortalStore, server: ChatServer, effects: list[str
 
 async def killed_at(moment: str, number: int, earlier: tuple[str, int] | None = None) -> bool:
     """Whether a life was ended at this commit; checks the one after it. `earlier`: ended once before."""
-    store, effects = MemoryAgentStore(), []
+    store = MemoryAgentStore()
+    effects: list[str] = []
+    result = None
     async with ChatServer(behaviour="three-tools") as server:
         for each in filter(None, (earlier, (moment, number))):
             mortal = MortalStore(store)
