@@ -60,6 +60,9 @@ async def test_what_was_said_to_a_run_that_ended_waits_ahead_of_what_was_queued(
         lane.put(tx, session_id="s", kind="follow_up", text="Later", dedup_key="k1", now_ms=1)
         lane.put(tx, session_id="s", kind="steer", text="One more thing", dedup_key="k2", now_ms=2, run_id="r")
         lane.put(tx, session_id="s", kind="steer", text="And another", dedup_key="k3", now_ms=3, run_id="r")
+        # Said to another run, it is none of this one's.
+        assert lane.steers(tx, "s", "another") == []
+        assert [row.text for row in lane.steers(tx, "s", "r")] == ["One more thing", "And another"]
         lane.end_run(tx, session_id="s", run_id="r", stopped=False, marks=True, now_ms=4)
 
     await store.transact(say)
