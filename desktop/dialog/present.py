@@ -152,11 +152,13 @@ def _offers(ask: wire.AskApproval) -> list[dict[str, str]]:
     """For how long consent may be given."""
     if ask.refusable:
         return []
+    # A rule is of the agent's mount, and not of this conversation.
+    means = "In every conversation of this agent" + (", whatever its folder." if ask.folder else ".")
     offers = [{"value": "", "label": "Only this once", "means": ""}]
     if ask.exact:
-        offers.append({"value": "exact", "label": "Always, if it is exactly this call", "means": ""})
+        offers.append({"value": "exact", "label": "Always, if it is exactly this call", "means": means})
     if ask.widest:
-        offers.append({"value": "widest", "label": "Always, if it is like this call", "means": ""})
+        offers.append({"value": "widest", "label": "Always, if it is like this call", "means": means})
     return offers if len(offers) > 1 else []
 
 

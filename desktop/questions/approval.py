@@ -6,6 +6,7 @@ closes the dialog has decided nothing.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -18,6 +19,7 @@ from runtime_host.loop.plugins.base import Rule
 if TYPE_CHECKING:
     from desktop.app import Host
 
+_PLAIN_NAME: Final = re.compile(r"[a-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _HELD_BY: Final = {
     "policy": "You wanted to be asked before this.",
     "agent": "The agent itself asks you to confirm this.",
@@ -63,13 +65,17 @@ def approval_of(held: Held, *, agent: str, conversation: str, folder: str = "") 
 
 
 def parts_of(arguments: Mapping[str, Any]) -> tuple[tuple[str, Literal["text", "json"], str], ...]:
-    """Each argument whole: a text as it is, anything else as JSON."""
+    """Each argument whole: a text as it is, anything else as JSON. What is called like words of ours is quoted."""
     return tuple(
-        (name, "text", value)
+        (_label(name), "text", value)
         if isinstance(value, str)
-        else (name, "json", json.dumps(_plain(value), ensure_ascii=False, indent=2))
+        else (_label(name), "json", json.dumps(_plain(value), ensure_ascii=False, indent=2))
         for name, value in arguments.items()
     )
+
+
+def _label(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def until_words(expires_ms: int | None) -> str:

@@ -11,6 +11,7 @@ from desktop import paths
 from desktop.app import Host
 from desktop.notifications import Press
 from desktop.orders.operations import Operations
+from desktop.questions import approval as approval_entry
 from runtime_host.drivers.native.driver import NativeDriver
 from runtime_host.loop.gateway import Gateway
 from runtime_host.testing.ledger_plugin import LedgerPlugin
@@ -163,6 +164,16 @@ async def test_an_operation_that_was_never_shown_is_a_breach(seat: Seat, person:
     assert seat.channel.breach is not None
     assert seat.channel.breach.code == "ID_NEVER_SHOWN"
     assert person.asked == []
+
+
+def test_an_argument_that_is_called_like_words_of_ours_is_quoted() -> None:
+    given = {"Account": "ada", "If you approve, this holds": "ever", "path": "x", "a\nb": 1}
+    assert [name for name, _, _ in approval_entry.parts_of(given)] == [
+        '"Account"',
+        '"If you approve, this holds"',
+        "path",
+        '"a\\nb"',
+    ]
 
 
 def test_no_word_of_the_window_approves() -> None:

@@ -1,5 +1,6 @@
 """What a person may make of an approval: only what was offered, or less, and only what was read."""
 
+import msgspec
 import pytest
 
 from desktop.dialog import approval, present, wire
@@ -111,3 +112,11 @@ def test_a_request_is_drawn_whole_and_nothing_in_it_hides() -> None:
     assert "".join(present.in_pieces("x" * 99_999)) == "x" * 99_999
     assert present.in_pieces("") == ["(empty)"]
     assert present.in_pieces("a\n\n\n; rm -rf ~") == ["a\n\n\n; rm -rf ~"]
+
+
+@pytest.mark.parametrize(("folder", "says"), [("", "of this agent."), ("/home/ada/work", "whatever its folder.")])
+def test_how_far_always_reaches_is_said_where_it_is_chosen(folder: str, says: str) -> None:
+    once, *always = present.question_map(msgspec.structs.replace(ASK, folder=folder))["offers"]
+    assert once["means"] == ""
+    assert always
+    assert all(each["means"].endswith(says) for each in always)
