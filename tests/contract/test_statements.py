@@ -23,6 +23,9 @@ def classes_and_functions(path: Path) -> dict[str, ast.AST]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found[node.name] = node
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
+            # Tests of another file, run here on something else; that they are there is seen at its import.
+            found |= {name.asname or name.name: node for name in node.names}
         elif isinstance(node, ast.Assign):
             found |= {target.id: node for target in node.targets if isinstance(target, ast.Name)}
     return found
