@@ -206,13 +206,19 @@ def _did(conversation: str, happened: AgentEvent, kind: dto.ItemKind) -> Iterato
     elif "state" not in data and happened.type != "tool.progress" and shown is not None:
         yield dto.ItemCard(conversation=conversation, item=name, card=shown)
     if "state" not in data:
+        if happened.type == "tool.progress" and data.get("stage") == "output" and "at" in data:
+            yield from _grown(conversation, name, int(data["at"]), text(str(data.get("delta", ""))))
         return
     size_chars = int(data.get("size_chars", 0))
     if kind == "command" and isinstance(data.get("output"), str) and data["output"]:
-        yield _said_whole(conversation, happened, size_chars, shown)
+        yield _said_whole(conversation, happened, "command", size_chars, data["output"], shown)
     result = data.get("result" if kind == "tool" else "diff") if kind in ("tool", "change") else None
     words = shown_result(result) if kind == "tool" else result
-    if isinstance(words, str) and 0 < len(words) == size_chars <= dto.TEXT_PIECE_CHARS:
+    if data.get("replaces_chars"):
+        # What a call showed while it went on gives way to what came of it.
+        told = words if isinstance(words, str) else ""
+        yield _said_whole(conversation, happened, "tool", size_chars, told, shown)
+    elif isinstance(words, str) and 0 < len(words) == size_chars <= dto.TEXT_PIECE_CHARS:
         # Short enough to be shown without being asked for.
         yield dto.ItemDelta(conversation=conversation, item=name, at=0, text=text(words))
     yield dto.ItemDone(
@@ -226,13 +232,14 @@ def _did(conversation: str, happened: AgentEvent, kind: dto.ItemKind) -> Iterato
     )
 
 
-def _said_whole(conversation: str, happened: AgentEvent, size_chars: int, shown: dto.Card | None) -> dto.ItemAdded:
-    """A command that has ended, said anew: its whole output may begin before what came of it in pieces."""
+def _said_whole(
+    conversation: str, happened: AgentEvent, kind: dto.ItemKind, size_chars: int, output: str, shown: dto.Card | None
+) -> dto.ItemAdded:
+    """A command or a call that has ended, said anew: its whole text may be another than what came of it in pieces."""
     data: Mapping[str, Any] = happened.data
-    output: str = data["output"]
     first = output[: dto.TEXT_PIECE_CHARS] if len(output) == size_chars else output[: dto.TEXT_PIECE_CHARS // 2]
-    added = _added(conversation, happened, "command", state=_ITEM_STATES.get(str(data["state"]), "unknown"), card=shown)
-    item = msgspec.structs.replace(added.item, text=written(first), size_chars=max(size_chars, len(first)))
+    added = _added(conversation, happened, kind, state=_ITEM_STATES.get(str(data["state"]), "unknown"), card=shown)
+    item = msgspec.structs.replace(added.item, text=text_of(kind, first), size_chars=max(size_chars, len(first)))
     return msgspec.structs.replace(added, item=item)
 
 
@@ -299,10 +306,14 @@ def _written(conversation: str, happened: AgentEvent) -> Iterator[dto.Message]:
     data: Mapping[str, Any] = happened.data
     if data.get("opened"):
         yield _added(conversation, happened, "command", card=card("command", {}))
-    at, whole = int(data["at"]), written(str(data["text"]))
+    yield from _grown(conversation, wire_id(str(data["id"])), int(data["at"]), written(str(data["text"])))
+
+
+def _grown(conversation: str, name: str, at: int, whole: str) -> Iterator[dto.Message]:
+    """More text of an item from character `at` on."""
     for piece in pieces(whole):
         if piece:
-            yield dto.ItemDelta(conversation=conversation, item=wire_id(str(data["id"])), at=at, text=piece)
+            yield dto.ItemDelta(conversation=conversation, item=name, at=at, text=piece)
         at += len(piece)
 
 

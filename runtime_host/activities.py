@@ -8,7 +8,7 @@ and however much they write, what is held here is bounded.
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -21,6 +21,7 @@ from runtime_host.transcript import (
     OPEN_ACTIVITIES,
     ActivityKind,
     OpenItem,
+    Piece,
     Place,
     TextStream,
     Transcript,
@@ -141,7 +142,7 @@ class Activities:
         self._grown = grown
         self._ended = ended
         self._place = place
-        self._pieces: dict[tuple[str, str], TextStream] = {}
+        self._pieces: dict[str, TextStream] = {}
         self._over: OrderedDict[str, Place] = OrderedDict()
         self._noticed: set[tuple[str, str]] = set()
 
@@ -170,8 +171,8 @@ class Activities:
 
     def flush(self) -> None:
         """Publish what of arguments was held back. Nothing is taken after it."""
-        for native_id, stage in tuple(self._pieces):
-            self._end_pieces(native_id, stage, {})
+        for native_id in tuple(self._pieces):
+            self._end_pieces(native_id, {})
 
     def publish_end(self, item: OpenItem) -> None:
         """Publish that something has ended because its run has."""
@@ -224,18 +225,21 @@ class Activities:
     def _end(self, told: "_Ended") -> None:
         kind, native_id, public = told.kind, told.native_id, told.public
         if kind == "tool":
-            for stage in ("arguments", "output"):
-                self._end_pieces(native_id, stage, {"name": public.get("name")})
+            self._end_pieces(native_id, {"name": public.get("name")})
             self._over[native_id] = told.at
             if len(self._over) > ENDED_KEPT:
                 self._over.popitem(last=False)
         ending = _ending(kind, public)
         text = shown_result(public.get("result")) if kind == "tool" and told.whole is None else told.whole
+        shown_chars = self._transcript.shown_chars(kind, native_id)
         tails, item = self._transcript.finish(
             kind, native_id, state=ending.state, text=text, code=ending.code, detail=ending.detail
         )
         for tail in tails:
-            self._publish_output(tail.item_id, tail.position, tail.at, tail.text)
+            self.publish_piece(tail, known=public)
+        if kind == "tool" and text and shown_chars:
+            # What was shown meanwhile is the text no more.
+            public = {**public, "replaces_chars": shown_chars}
         if told.whole is not None:
             public = {**public, _TEXT_MEMBER[kind]: bound_text(item.text, EVENT_TEXT_BYTES)}
         self._publish_ended(told.type, item, public, opened=told.at.opened)
@@ -246,8 +250,7 @@ class Activities:
         if at.opened and self._transcript.open_activities > OPEN_ACTIVITIES:
             # It was begun so long ago and never ended: it is not followed any more.
             oldest, its_id = self._transcript.oldest_activity()
-            self._pieces.pop((its_id, "arguments"), None)
-            self._pieces.pop((its_id, "output"), None)
+            self._pieces.pop(its_id, None)
             _, item = self._transcript.finish(oldest, its_id, state="unknown", text=None)
             self.publish_end(item)
             self._ended()
@@ -262,11 +265,21 @@ class Activities:
         if at.opened:
             self._journal.append("command.output.delta", _at({"at": 0, "text": ""}, at))
         if piece is not None:
-            self._publish_output(piece.item_id, piece.position, piece.at, piece.text)
+            self.publish_piece(piece)
         self._grown()
 
-    def _publish_output(self, item_id: str, position: int, at: int, text: str) -> None:
-        self._journal.append_delta("command.output.delta", item_id, text, {"id": item_id, "index": position, "at": at})
+    def publish_piece(self, piece: Piece, known: Mapping[str, Any] = FrozenDict()) -> None:
+        """Publish more of what a command or a call has written. `known`: of the call, what is not known of its item."""
+        place = {"id": piece.item_id, "index": piece.position}
+        if piece.kind != "tool":
+            self._journal.append_delta("command.output.delta", piece.item_id, piece.text, {**place, "at": piece.at})
+            return
+        name = {"name": known["name"]} if known.get("name") else {}
+        # Six bytes a character is the worst that JSON makes of one.
+        room = max(16, (self._journal.payload_cap_bytes - 1024) // 6)
+        for start in range(0, len(piece.text), room):
+            told = {**place, **name, "stage": "output", "at": piece.at + start}
+            self._journal.append("tool.progress", {**told, "delta": piece.text[start : start + room]})
 
     def _take_progress(self, data: dict[str, Any]) -> None:
         native_id = self._native_id(data)
@@ -283,24 +296,39 @@ class Activities:
                 self._grown()
         if delta is None:
             if rest.get("stage") != "arguments":
-                self._end_pieces(native_id, "arguments", rest)
+                self._end_pieces(native_id, rest)
             self._journal.append("tool.progress", _at(rest, at))
             return
-        key = native_id, "output" if rest.get("stage") == "output" else "arguments"
-        stream = self._pieces.get(key)
+        if rest.get("stage") == "output":
+            self._take_shown(native_id, rest, at, delta)
+            return
+        stream = self._pieces.get(native_id)
         if stream is None:
-            stream = self._pieces[key] = self._redactor.stream()
+            stream = self._pieces[native_id] = self._redactor.stream()
         shown = stream.feed(delta)
         if shown or at.opened:
             self._journal.append("tool.progress", {**_at(rest, at), "delta": shown})
 
-    def _end_pieces(self, native_id: str, stage: str, rest: dict[str, Any]) -> None:
-        stream = self._pieces.pop((native_id, stage), None)
+    def _take_shown(self, native_id: str, rest: dict[str, Any], at: Place, delta: str) -> None:
+        """Text that a call shows while it goes on: the text of its item until there is a result."""
+        if native_id in self._over:
+            return
+        self._end_pieces(native_id, rest)
+        if at.opened:
+            self._journal.append("tool.progress", _at({**rest, "at": 0, "delta": ""}, at))
+        piece = self._transcript.output(native_id, delta, "tool")
+        if piece is not None:
+            self.publish_piece(piece, known=rest)
+        self._grown()
+
+    def _end_pieces(self, native_id: str, rest: dict[str, Any]) -> None:
+        """Publish what was held back of a call's arguments."""
+        stream = self._pieces.pop(native_id, None)
         held = stream.flush() if stream is not None else ""
         if held:
             at = self._over.get(native_id) or self._transcript.activity("tool", native_id)
             name = rest.get("name") or self._transcript.known("tool", native_id).get("name")
-            self._journal.append("tool.progress", {**_at({"name": name, "stage": stage}, at), "delta": held})
+            self._journal.append("tool.progress", {**_at({"name": name, "stage": "arguments"}, at), "delta": held})
 
     def _publish_ended(self, type_: EventType, item: OpenItem, public: dict[str, Any], *, opened: bool = False) -> None:
         told = _at(public, Place(item.item_id, item.position, opened))

@@ -29,7 +29,6 @@ _TEXT_ENDS: Final[dict[str, tuple[TextKind, str, str]]] = {
 _DELTA_OF: Final[dict[str, EventType]] = {
     "reply": "agent.message.delta",
     "reasoning": "reasoning.delta",
-    "command": "command.output.delta",
 }
 _END_OF: Final[dict[str, EventType]] = {"reply": "agent.message.completed", "reasoning": "reasoning.completed"}
 _UNMARKED: Final[dict[str, dict[str, str]]] = {"reply": {"phase": "unknown"}, "reasoning": {"kind": "vendor"}}
@@ -138,6 +137,9 @@ class Intake:
             raise ValueError("no event of a driver")
 
     def _publish_piece(self, piece: Piece, marks: dict[str, str]) -> None:
+        if piece.kind in ACTIVITY_KINDS:
+            self._activities.publish_piece(piece)
+            return
         self._journal.append_delta(
             _DELTA_OF[piece.kind],
             piece.item_id,

@@ -330,21 +330,28 @@ class Transcript:
         item = self._activities.get((kind, native_id))
         return {} if item is None else item.about
 
+    def shown_chars(self, kind: ActivityKind, native_id: str) -> int:
+        """How long the text is that something has which goes on."""
+        item = self._activities.get((kind, native_id))
+        return 0 if item is None else item.chars
+
     def activity(self, kind: ActivityKind, native_id: str, about: dict[str, Any] | None = None) -> Place:
         """Something that the harness does, opened when it is new; with what is known of it now."""
         item = self._activities.get((kind, native_id))
         opened = item is None
         if item is None:
-            # A command's output arrives in pieces; all else comes whole.
+            # A command's output arrives in pieces; all else comes whole, but for what a call shows meanwhile.
             item = self._make(kind, self._redactor.stream() if kind == "command" else None)
             self._activities[kind, native_id] = item
         if about is not None and item.know(about) and not opened:
             self._taken_chars += ITEM_CHARS
         return Place(item.item_id, item.position, opened)
 
-    def output(self, native_id: str, text: str) -> Piece | None:
-        """Take more of what a command writes, which was opened before. None when nothing of it may be shown yet."""
-        item = self._activities["command", native_id]
+    def output(self, native_id: str, text: str, kind: Literal["command", "tool"] = "command") -> Piece | None:
+        """Take more of what a command or a call writes, which was opened before. None when nothing may be shown yet."""
+        item = self._activities[kind, native_id]
+        if kind == "tool" and item.stream is None:
+            item.stream = self._redactor.stream()
         self.fed_chars += len(text)
         shown = item.stream.feed(text) if item.stream is not None else self._redactor.text(text)
         return self._lengthen(item, shown)
@@ -361,12 +368,17 @@ class Transcript:
     ) -> tuple[list[Piece], OpenItem]:
         """End what the harness did, which was opened before. `text` is the whole of it, unless pieces gave more.
 
+        Of a call of a tool it is what came of it, and takes the place of what it showed while it went on.
+
         Returns:
             what no piece has given yet of what it wrote, and the item as it ended.
         """
         item = self._activities.pop((kind, native_id))
         tails = self._end_text(item) if item.stream is not None or item.long is not None else []
-        if text:
+        if text and kind == "tool":
+            self._replace(item, self._whole(text))
+            tails = []
+        elif text:
             whole = self._whole(text)
             if not item.chars:
                 # It came whole. What a command wrote is given as one piece, so that pieces always make up its text.

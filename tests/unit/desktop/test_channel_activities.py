@@ -82,3 +82,41 @@ async def test_cards_come_live_and_stand_afterwards(seat: Seat, host: Host) -> N
     await puppet.say(dto.WantText(conversation=conversation, item=command.id, at=at))
     piece = await puppet.wait_for(dto.ItemText, lambda m: m.item == command.id and m.at == at)
     assert piece.text == LONG[at : 2 * at]
+
+
+async def test_what_a_call_shows_is_seen_live_and_when_one_comes_back_and_gives_way_to_its_result(
+    seat: Seat, host: Host
+) -> None:
+    gate, again = asyncio.Event(), asyncio.Event()
+    about = {"id": "t", "name": "files__run"}
+    lines = "".join(f"line {number}\n" for number in range(3_000))
+    result = "The result.\n" * 2_000
+    puppet = seat.puppet
+    await puppet.lock()
+    await puppet.wait_for(dto.Selected)
+    plays(
+        host,
+        DriverEvent("tool.started", {**about, "arguments": {"command": "make"}}),
+        Hold(again),
+        DriverEvent("tool.progress", {**about, "stage": "output", "delta": lines}),
+        Hold(gate),
+        DriverEvent("tool.completed", {**about, "result": result, "error": None}),
+        *reply("Done."),
+    )
+    await puppet.ask(new_send(puppet, "Build it"))
+    await puppet.wait_for(dto.Selected, lambda m: m.conversation is not None)
+    await newest_items(puppet)
+    again.set()
+    card = (await puppet.wait_for(dto.ItemAdded, lambda m: m.item.kind == "tool")).item
+    await until(lambda: puppet.text_of(card.id) == lines)
+    running = (await newest_items(puppet))[-1]
+    assert (running.kind, running.state, running.size_chars) == ("tool", "open", len(lines))
+    assert running.text == lines[: dto.TEXT_PIECE_CHARS]
+    gate.set()
+    await until_ended(puppet)
+    told = (await puppet.wait_for(dto.ItemAdded, lambda m: m.item.id == card.id and m.item.state == "complete")).item
+    assert told.size_chars == len(result)
+    assert result.startswith(told.text)
+    assert told.text
+    stands = next(item for item in await newest_items(puppet) if item.id == card.id)
+    assert (stands.size_chars, stands.text) == (len(result), result[: dto.TEXT_PIECE_CHARS])

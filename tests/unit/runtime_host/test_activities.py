@@ -434,3 +434,46 @@ async def test_what_is_no_event_is_refused_as_a_whole(event: DriverEvent) -> Non
     items, events = await told(event, *reply("never shown"))
     assert [(item.kind, item.state) for item in items] == [("notice", "failed")]
     assert [each.type for each in events] == ["run.started", "run.finished"]
+
+
+def shows(text: str, id_: str = "t") -> DriverEvent:
+    return DriverEvent("tool.progress", {"id": id_, "name": "run", "stage": "output", "delta": text})
+
+
+async def test_what_a_call_shows_while_it_goes_on_is_its_text_until_there_is_a_result() -> None:
+    started, completed = tool(name="run", result="Done, with exit code 0.")
+    gate = asyncio.Event()
+    steps = [started, shows(f"one\n{KEY[:9]}"), shows(f"{KEY[9:]}\ntwo\n"), Hold(gate), completed, *reply("Done.")]
+    async with Stage(Script(steps)) as stage:
+        stage.connectors.redactor.add(KEY)
+        session = await stage.open()
+        run = await session.run("Go")
+        seen = f"one\n{MASK}\ntwo\n"
+        # A window that comes back finds it as it stands.
+        await until(lambda: [item.text for item in run.open_items() if item.kind == "tool"] == [seen])
+        gate.set()
+        await run.result()
+        item = (await stage.items(session.session_id))[1]
+        events = await all_events(run)
+    assert (item.state, item.text) == ("complete", "Done, with exit code 0.")
+    pieces = [data for data in of(events, "tool.progress") if data["stage"] == "output"]
+    assert "".join(data["delta"] for data in pieces) == seen
+    assert [data["at"] for data in pieces] == [sum(len(d["delta"]) for d in pieces[:n]) for n in range(len(pieces))]
+    assert {(data["id"], data["name"]) for data in pieces} == {(item.item_id, "run")}
+    [ended] = of(events, "tool.completed")
+    assert (ended["replaces_chars"], ended["size_chars"]) == (len(seen), len(item.text))
+
+
+async def test_what_a_call_showed_stays_where_nothing_came_of_it() -> None:
+    started, failed = tool(name="run", error="It was stopped.")
+    items, events = await told(started, shows("begun\n"), failed, tool("u", "run")[0], shows("half\n", "u"))
+    assert [(item.state, item.text) for item in items] == [("failed", "begun\n"), ("unknown", "half\n")]
+    assert all("replaces_chars" not in data for data in of(events, "tool.completed"))
+
+
+async def test_what_a_call_shows_is_bounded_as_the_output_of_a_command_is() -> None:
+    long = "\u20ac\x01" * ACTIVITY_CHARS
+    items, events = await told(tool(name="run")[0], shows(long), *reply("x"))
+    assert ACTIVITY_CHARS <= len(items[0].text) < ACTIVITY_CHARS + 200
+    assert GOES_ON_LINE in items[0].text
+    assert not any("payload_preview" in data for data in of(events, "tool.progress"))
