@@ -330,8 +330,8 @@ def interrupted_words(operation: OperationRow, name: str) -> str:
     """What model and person are told of a call that was begun and of which nobody knows how it ended."""
     if operation.side_effects == "write" and operation.replay == "safe":
         return (
-            f"The call of {name} was begun and interrupted: whether it did what was asked is not known. Doing it again "
-            "comes to the same, so call it again if it is still wanted."
+            f"The call of {name} was begun and interrupted. It may have been done; doing it again comes to the same, "
+            "so call it again if it is still wanted."
         )
     if operation.side_effects == "read":
         return (

@@ -361,10 +361,40 @@ async def test_what_may_have_landed_is_unknown_and_all_else_failed(error: Any, t
     delivery = await session.call(f"book__{tool}", {"entry": "one"})
     [operation] = await bench.operations()
     assert (operation.status, operation.error_code, delivery.success) == (status, error["code"], False)
-    assert ("not known" in str(delivery.error)) is (status == "unknown")
+    unknown = "It may have been done" if tool == "set" else "not known"
+    assert (unknown in str(delivery.error)) is (status == "unknown")
     assert ("later may help" in str(delivery.error)) is bool(error.get("transient"))
     # It blocks nothing.
     assert session.tools.unresolved == ()
+
+
+@pytest.mark.parametrize(
+    ("tool", "status", "words"),
+    [
+        ("look", "failed", "Nothing was changed by it; call it again."),
+        ("set", "unknown", "It may have been done; doing it again comes to the same"),
+        ("write", "unknown", "It is not made again by itself."),
+    ],
+)
+async def test_what_is_said_of_a_call_that_the_end_of_the_host_interrupted(tool: str, status: str, words: str) -> None:
+    bench = Bench(LedgerPlugin())
+    await bench.mounts.add("ledger", "book")
+    session = await bench.session()
+    call = _call(session, f"book__{tool}", "c1")
+    judged = await session.gate.judge(call, ToolContext(CONTEXT), parks=True)
+    assert await bench.store.transact(lambda tx: session.gate.claim(tx, judged.operation_id))
+    plugin = LedgerPlugin()
+    bench = Bench(plugin, store=bench.store)
+    session = await bench.session()
+    receipt = await session.gate.reconcile(call)
+    assert receipt is not None
+    assert words in receipt.report.payload
+    assert ("Nothing was changed" in receipt.report.payload) is (tool == "look")
+    await bench.store.transact(lambda tx: session.gate.settle(tx, judged.operation_id, receipt.report))
+    operation = await bench.operation(judged.operation_id)
+    assert operation.status == status
+    assert words in str(operation.result)
+    assert plugin.effects == []
 
 
 async def test_a_call_that_is_cut_off_blocks_nothing_and_is_told_as_unknown() -> None:
