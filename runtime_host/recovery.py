@@ -18,7 +18,7 @@ from runtime_host.definitions import ImagePart
 from runtime_host.drivers.base import TranscriptMessage
 from runtime_host.errors import AgentRuntimeError, StorageError
 from runtime_host.loop import lane
-from runtime_host.results import AgentResult, RunError
+from runtime_host.results import AgentResult, Artifact, RunError
 from runtime_host.storage.base import (
     OPEN_PHASES,
     SALVAGED,
@@ -201,6 +201,7 @@ class TakenUp(NamedTuple):
         jobs: what a model was asked in it.
         asked_again: whether a reply is asked for once more.
         was_parked: whether it waited for a person.
+        changed: files that it has changed, one after the other.
     """
 
     run: RunRecord
@@ -211,6 +212,7 @@ class TakenUp(NamedTuple):
     jobs: tuple[ModelJobRow, ...] = ()
     asked_again: bool = False
     was_parked: bool = False
+    changed: tuple[Artifact, ...] = ()
 
 
 def take_up(tx: AgentTx, run_id: str, sequence_mark: int) -> TakenUp | None:
@@ -264,6 +266,7 @@ def resume(tx: AgentTx, run_id: str, sequence_mark: int, now_ms: int) -> TakenUp
         jobs,
         asked_again,
         was_parked,
+        _changed_in(tx, run),
     )
 
 
@@ -401,6 +404,17 @@ def _items_of(tx: AgentTx, run: RunRecord) -> Iterator[ItemHead]:
             if item.run_id == run.run_id:
                 yield item
         first += _PAGE
+
+
+def _changed_in(tx: AgentTx, run: RunRecord) -> tuple[Artifact, ...]:
+    """The files that a run has changed, by what stands of it in the transcript."""
+    found: list[Artifact] = []
+    for head in _items_of(tx, run):
+        if head.kind == "change" and head.state == "complete" and (item := tx.item(head.item_id)) is not None:
+            path, change = str(item.about.get("path", "")), item.about.get("change")
+            if path and change in ("created", "modified", "deleted"):
+                found.append(Artifact(type="workspace-change", path=path, change=change, patch=item.text or None))
+    return tuple(found)
 
 
 def _end_open_items(tx: AgentTx, run: RunRecord, state: ItemState, *, but: Collection[str] = ()) -> None:

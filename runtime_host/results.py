@@ -154,6 +154,22 @@ def bounded(
     return Bounded(kept, parsed if parsed_fits else None, native, len(kept) < len(artifacts) or not parsed_fits)
 
 
+def all_changes(before: tuple[Artifact, ...], now: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+    """What a run that was taken up has made in all: of a file its newest change, and one it made is one it made."""
+    if not before:
+        return now
+    by_path: dict[str, Artifact] = {}
+    others: list[Artifact] = []
+    for each in (*before, *now):
+        if each.path is None:
+            others.append(each)
+            continue
+        known = by_path.get(each.path)
+        made_here = known is not None and known.change == "created" and each.change == "modified"
+        by_path[each.path] = each.model_copy(update={"change": "created"}) if made_here else each
+    return (*by_path.values(), *others)
+
+
 def json_bytes(value: Any) -> int:
     """Size of a value as compact JSON in UTF-8."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))

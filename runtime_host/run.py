@@ -67,7 +67,7 @@ from runtime_host.recovery import (
     take_up,
 )
 from runtime_host.redaction import Published
-from runtime_host.results import AgentResult, Artifact, Bounded, DriverResult, RunError, bounded
+from runtime_host.results import AgentResult, Artifact, Bounded, DriverResult, RunError, all_changes, bounded
 from runtime_host.run_lane import RunLane
 from runtime_host.states import (
     ENDED_RUN_STATES,
@@ -490,6 +490,7 @@ class _Drive:
         self._goes_on = run._record.phase in ("dispatched", "parked")
         self._channel: RunChannel | None = None
         self._lane: RunLane | None = None
+        self._changed_before: tuple[Artifact, ...] = ()
         self._called_before = False
         self._sequence_mark = run._record.sequence_mark + SEQUENCE_BLOCK
         self._checkpoint_timer: asyncio.TimerHandle | None = None
@@ -612,6 +613,7 @@ class _Drive:
         self.run._record = taken.run
         if self.run.state == "waiting":
             self.run._step("take_up")
+        self._changed_before = taken.changed
         made = taken.first_position - self._first_position
         self._first_position = taken.first_position
         self.transcript.start_at(self._first_position, made)
@@ -1201,7 +1203,9 @@ class _Drive:
         detail = native.native if native is not None else None
         masked = self.seat.redactor.value(detail) if detail is not None else None
         return bounded(
-            artifacts=self._artifacts(native.artifacts if native is not None else ()),
+            artifacts=all_changes(
+                self._changed_before, self._artifacts(native.artifacts if native is not None else ())
+            ),
             parsed=parsed,
             native=None if masked is None else freeze({"driver": self.seat.driver_id, "sanitized": masked}),
             output_bytes=limits.output_bytes,

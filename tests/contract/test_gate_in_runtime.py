@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
 from runtime_host.drivers.native import NativeDriver
 from runtime_host.loop.gateway import Gateway, decision_request
+from runtime_host.loop.plugins.base import FileChange, PluginAnswer, PluginCall
 from runtime_host.policy import CHAT
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.session import Session
@@ -182,6 +183,36 @@ async def test_another_harness_is_told_to_expect_a_message_and_gets_it() -> None
         assert plugin.effects == [("write", "b")]
         [operation] = await store.read(lambda tx: tx.rows(OperationRow))
         assert operation.status == "succeeded"
+
+
+async def test_the_result_of_a_run_that_waited_has_every_file_that_it_changed(chat_server: ChatServer) -> None:
+    plugin = LedgerPlugin()
+    changes = {
+        "look": (FileChange("a.txt", "created", "+1\n"), FileChange("kept.txt", "modified", "-x\n+y\n")),
+        "write": (FileChange("a.txt", "modified", "-1\n+2\n"), FileChange("c.txt", "deleted")),
+    }
+    answers = plugin.call
+
+    async def call(asked: PluginCall) -> PluginAnswer:
+        return (await answers(asked))._replace(changes=changes[asked.tool])
+
+    plugin.call = call  # type: ignore[assignment, method-assign]  # it changes files too
+    store = MemoryAgentStore()
+    async with runtime_on(chat_server, store, plugin) as runtime:
+        await (await runtime.gateway("assistant")).mounts.add("ledger", "book", policy={"write": "approval"})
+        session = await runtime.create_agent(AGENT).open_session(options_for(model="writes-down"))
+        run = await session.run("Write it down")
+        assert not await run.wait_settled_or_parked()
+    async with runtime_on(chat_server, store, plugin) as runtime:
+        await decide(await runtime.gateway("assistant"), approve=True)
+        taken = await runtime.take_up("assistant", session.session_id, run.run_id, context=TrustedContext())
+        async with asyncio.timeout(20):
+            result = await taken.result()
+    assert [(each.path, each.change, each.patch) for each in result.artifacts] == [
+        ("a.txt", "created", "-1\n+2\n"),
+        ("kept.txt", "modified", "-x\n+y\n"),
+        ("c.txt", "deleted", None),
+    ]
 
 
 async def _resumed(runtime: AgentRuntime, session_id: str) -> Session:
