@@ -76,7 +76,6 @@ from runtime_host.states import (
     next_run_state,
 )
 from runtime_host.storage.base import AgentStore, AgentTx, ItemState, RunRecord
-from runtime_host.storage.rows import OperationRow
 from runtime_host.structured import judge, sentence
 from runtime_host.tools.base import CallHeldError, RunCompletion
 from runtime_host.tools.calls import RunChannel, SessionTools
@@ -491,7 +490,6 @@ class _Drive:
         self._channel: RunChannel | None = None
         self._lane: RunLane | None = None
         self._changed_before: tuple[Artifact, ...] = ()
-        self._called_before = False
         self._sequence_mark = run._record.sequence_mark + SEQUENCE_BLOCK
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -562,12 +560,6 @@ class _Drive:
         if tools is not None:
             # Mounts are what they are now, also for a session that is older than they are.
             await tools.refresh()
-            if not tools.offers:
-                # A model may call what it has called before; it is answered why that is not there.
-                session_id = seat.session_id
-                self._called_before = bool(
-                    await seat.store.read(lambda tx: tx.rows(OperationRow, session_id=session_id))
-                )
             calls = taken.calls if taken is not None else ()
             self._channel = tools.channel(run_id, self._commit_step, calls, parks=seat.parks)
         if seat.resumes:
@@ -682,7 +674,8 @@ class _Drive:
                 model=self.model,
                 reasoning=self.reasoning,
                 read_transcript=self._read_transcript,
-                tools=self._channel_if_any(),
+                # Also where nothing is offered: a call of what is not there is answered with why.
+                tools=self._channel,
                 parts=parts,
                 response_format=self.schema,
                 metadata=freeze(self.run._record.input.get("metadata") or {}),
@@ -700,11 +693,6 @@ class _Drive:
             )
 
         return await self.seat.store.read(read)
-
-    def _channel_if_any(self) -> RunChannel | None:
-        """The channel for tools, where one is offered or was called: a plain chat is offered none."""
-        channel = self._channel
-        return channel if channel is not None and (channel.offers or channel.earlier or self._called_before) else None
 
     def _check_files(self) -> None:
         """Refuse a file that became a way out of the workspace since it was admitted."""

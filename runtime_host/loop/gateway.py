@@ -61,6 +61,8 @@ HOLD_MS: Final = 7 * 24 * 3600 * 1000
 """After that a call that nobody decided counts as denied."""
 IDLE_S: Final = 60.0
 CHECK_STEPS: Final = 50_000
+DECISION: Final = "decision-"
+"""Request ids that begin so are of messages that tell of a decision, and nobody else's."""
 KEPT_RESULT_BYTES: Final = 256 * 1024
 _TRIES: Final = 3
 
@@ -614,7 +616,7 @@ class SessionGate:
         for _ in range(_TRIES):
             found = await store.read(lambda tx: judging.look(tx, ground, call.tool))
             if isinstance(found, Judged):
-                return found
+                return await self._not_agreed(call.tool) or found
             arguments, confirm = judging.lift_confirm(found.tool, call.arguments)
             if (no := await self._before_record(found, call, arguments)) is not None:
                 return no
@@ -626,14 +628,26 @@ class SessionGate:
             return await self._after_record(judged, asked)
         return judging.refusal("mount_changed", f"{call.tool} was changed while it was called. Nothing was executed.")
 
+    async def _not_agreed(self, name: str) -> Judged | None:
+        """Why a tool is not there of a mount that was asked for none yet, because the person has to agree first."""
+        ground = self._ground
+
+        def read(tx: AgentTx) -> tuple[tuple[MountRow, ...], list[MountRow]]:
+            rows = ordered(ground, tx.rows(MountRow))
+            return rows, [row for row in rows if not ground.is_off(tx, row)]
+
+        rows, on = await (await ground.store()).read(read)
+        alias = names_in(ground, rows).attribute(name)
+        for row in on:
+            if row.alias == alias and await consent_of(ground, row) is not None:
+                return _consent_needed(row)
+        return None
+
     async def _before_record(self, found: Found, call: ToolCall, arguments: dict[str, Any]) -> Judged | None:
         """The refusals that leave no record."""
         ground, row, plugin = self._ground, found.row, found.plugin
         if await consent_of(ground, row) is not None:
-            words = (
-                f"{row.alias} does nothing before the person has seen what it would do and agreed. {judging.NO_HELP}"
-            )
-            return judging.refusal("consent_needed", words)
+            return _consent_needed(row)
         withheld = await self._withheld(plugin, ground.mount(row), row)
         if found.tool.name in withheld:
             return judging.refusal("not_here", f"{withheld[found.tool.name]} Nothing was executed.")
@@ -909,9 +923,14 @@ class SessionGate:
 # ------------------------------------------------------------------------------------------ words and small things
 
 
+def _consent_needed(row: MountRow) -> Judged:
+    words = f"{row.alias} does nothing before the person has seen what it would do and agreed. {judging.NO_HELP}"
+    return judging.refusal("consent_needed", words)
+
+
 def decision_request(operation_id: str) -> str:
     """The request id of the message that tells what became of a paused call: it is sent once, however often."""
-    return f"decision-{operation_id}"
+    return f"{DECISION}{operation_id}"
 
 
 def decision_message(approval: ApprovalRow, operation: OperationRow) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -106,11 +107,14 @@ class Scene:
     def _told(self) -> list[str]:
         if not self.model.requests:
             return []
-        return [
-            str(message["content"])
-            for message in self.model.requests[-1].json()["messages"]
-            if message["role"] == "tool"
-        ]
+        told: list[str] = []
+        for message in self.model.requests[-1].json()["messages"]:
+            if message["role"] == "tool":
+                told.append(str(message["content"]))
+            elif message["role"] == "user":
+                # Where nothing is offered calls and results stand as words: servers refuse them there.
+                told += re.findall(r"^\[What \S+ came to: (.*)\]$", str(message["content"]), re.MULTILINE)
+        return told
 
     def offered(self) -> dict[str, str]:
         """Tools of the last request, with what is said of them."""
@@ -171,8 +175,7 @@ async def test_tools_are_admitted_once_and_a_bad_name_is_skipped_with_a_reason(s
 
 
 async def test_nothing_is_offered_or_started_before_the_person_agreed(scene: Scene) -> None:
-    # Another one is offered, so that the model may call tools at all.
-    book = await scene.mount("good", alias="other")
+    book = await scene.book()
     await book.add("mcp", "far", config={"transport": "stdio", "command": ["/bin/server", "good"]})
     with pytest.raises(MountRefusedError, match="agree"):
         await book.refresh("far")
@@ -180,10 +183,10 @@ async def test_nothing_is_offered_or_started_before_the_person_agreed(scene: Sce
         await book.agree("far", "0" * 64)
     session = await scene.session()
     [told] = await scene.done(session, ("far__note", {"text": "x"}))
-    assert '"success": false' in told
-    assert not [name for name in scene.offered() if name.startswith("far__")]
+    assert "does nothing before the person has seen" in told
+    assert scene.offered() == {}
     assert scene.did.lines == []
-    assert len(scene.programs.started) == 1, "of the other"
+    assert scene.programs.started == []
     await session.detach()
 
 
@@ -231,23 +234,39 @@ async def test_a_server_killed_while_it_is_asked_is_unknown_and_the_next_call_st
 
 
 async def test_other_tools_than_were_agreed_to_are_withdrawn_until_they_are_seen(scene: Scene) -> None:
-    await scene.mount("good", alias="other")
     await scene.mount("changing")
     session = await scene.session()
     _, refused = await scene.done(session, ("far__change", {}), ("far__note", {"text": "x"}))
     assert "other tools" in refused
+    # Nothing else is offered now, and the earlier calls are in the conversation all the same.
     [again] = await scene.done(session, ("far__note", {"text": "y"}))
-    assert '"success": false' in again
-    assert not [name for name in scene.offered() if name.startswith("far__")]
+    assert "other tools" in again
+    assert scene.offered() == {}
     [report] = [each for each in (await (await scene.book()).report()).mounts if each.row.alias == "far"]
     assert [warning for warning in report.warnings if "other tools" in warning]
     assert scene.did.lines == ["change"]
     told = await (await scene.book()).refresh("far")
     assert (told.added, told.same) == (("new1",), False)
-    assert ("new1", "Send keys.", "write") in told.tools, "shown before it is agreed to"
+    [(says, effect)] = [(says, effect) for name, says, effect in told.tools if name == "new1"]
+    assert says.startswith("Send keys."), "shown before it is agreed to"
+    assert effect == "write"
     await scene.look()
     [done] = await scene.done(session, ("far__note", {"text": "z"}))
     assert "noted z" in done
+    await session.detach()
+
+
+async def test_a_call_is_answered_with_why_where_nothing_is_offered(scene: Scene) -> None:
+    session = await scene.session()
+    [told] = await scene.done(session, ("far__note", {"text": "x"}))
+    assert "no other one is offered" in told, "nothing was ever mounted"
+    book = await scene.mount("good")
+    await scene.done(session, ("far__note", {"text": "kept"}))
+    await book.switch("far", "off")
+    [off] = await scene.done(session, ("far__note", {"text": "y"}))
+    assert "switched off" in off
+    assert scene.offered() == {}
+    assert scene.did.lines == ["note kept"]
     await session.detach()
 
 
