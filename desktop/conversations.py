@@ -38,6 +38,7 @@ from runtime_host.errors import (
     StorageError,
 )
 from runtime_host.loop import lane
+from runtime_host.loop.gateway import DECISION, decision_request
 from runtime_host.policy import Policy
 from runtime_host.recovery import look_back
 from runtime_host.results import AgentResult
@@ -630,6 +631,7 @@ class Conversations:
             SecretFoundError: it looks like it holds a secret; nothing was kept.
             AgentRuntimeError: nothing was accepted; the text is still the caller's.
         """
+        _check_request(request_id)
         if not anyway:
             check_secret(text)
         message = _Message(text, request_id, choice, effort, terms, agent, metadata, response_format, pictures)
@@ -1000,6 +1002,7 @@ class Conversations:
         Raises:
             SecretFoundError: it looks like it holds a secret; nothing was kept.
         """
+        _check_request(request_id)
         if not anyway:
             check_secret(text)
         said = await self._finish(
@@ -1123,7 +1126,7 @@ class Conversations:
         row = await self.row(conversation_id)
         choice, effort = self.choice_of(row.record) if row is not None else (None, "")
         async with self._at_hand(conversation_id) as live:
-            await self._queue(live, words, f"decision-{operation_id}", choice, effort)
+            await self._queue(live, words, decision_request(operation_id), choice, effort)
 
     async def stop(self, conversation_id: str) -> AgentResult | None:
         """Stop the run that goes on; returns when it has stopped. None when none goes on."""
@@ -1525,6 +1528,12 @@ def _open_head(item: OpenItem, run: Run, session_id: str, preview_chars: int) ->
 def _left_open(tx: ProfileTx, agent_id: str) -> list[str]:
     """Conversations of an agent that the profile last said to be at work."""
     return [record.conversation_id for record in tx.conversations_of(agent_id) if record.state in OPEN_PHASES]
+
+
+def _check_request(request_id: str) -> None:
+    """Refuse an id under which only what came of a decision is told: whoever took it would have that swallowed."""
+    if request_id.startswith(DECISION):
+        raise AgentRuntimeError("A message under this id tells of a decision. Use another.", code="REQUEST_ID_RESERVED")
 
 
 def _put_draft(tx: ProfileTx, key: str, text: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from desktop import paths
@@ -321,6 +322,11 @@ async def test_a_harness_that_did_not_wait_is_told_by_the_next_message(
     assert "paused" in server.requests[-1].json()["messages"][-1]["content"]
     [held] = await host.approvals.pending(host.agents.current.agent_id)
     assert not held.parked
+    # Nobody else speaks under the name of what is told of the decision: it would be taken for told.
+    taken = msgspec.structs.replace(new_send(puppet, "taken"), request_id=f"decision-{held.operation_id}")
+    for when in ("now", "queue"):
+        said_no = await puppet.ask(msgspec.structs.replace(taken, request=puppet.request(), when=when))
+        assert (said_no.status, said_no.code) == ("refused", "REQUEST_ID_RESERVED")
     person.says(word)
     assert (await proposed(puppet, (await held_card(puppet)).operation or "")).status == "done"
     await until(lambda: server.requests[-1].json()["messages"][-1]["role"] == "user")
