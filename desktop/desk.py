@@ -20,6 +20,7 @@ from desktop.desk_setup import SetupDesk, agent_id, fitting, not_done
 from desktop.dialogs import DeleteConfirmation
 from desktop.isolation import drawing_uid, seal_host
 from desktop.isolation.decoys import decoys
+from desktop.mounts import uses_words
 from desktop.orders.answers import unresolved_in_words
 from desktop.profile_store import AgentRecord
 from desktop.questions import folder as folder_entry
@@ -230,12 +231,13 @@ class WindowDesk:
             if (channel := self._channel_of(authority)) is not None:
                 channel.changed("choices")
         folder = await self._folder(conversation_id, choice, agent, begun=total > 0)
+        uses = await self._uses(agent)
         first, *rest = await _cleaned_pieces(await conversations.draft(conversation_id))
         selected = dto.Selected(
             revision=revision,
             conversation=conversation_id,
             title=sanitize.line(row.record.title) if row else "",
-            sentence=sanitize.line(_header(choice, effort, row, folder)),
+            sentence=sanitize.line(_header(choice, effort, row, folder, uses)),
             choice=choice.choice_id if choice else None,
             effort=effort,
             enter=ENTER_NO_FOLDER if folder.missing else _enter(ending, choice),
@@ -268,6 +270,16 @@ class WindowDesk:
             use = "fixed"
         access = access_words(terms.policy) if terms is not None and path else ""
         return _FolderView(path or "", access, use, use == "required" and not path)
+
+    async def _uses(self, agent: AgentRecord | None) -> str:
+        """What the agent reaches beside a folder, in words; empty for nothing."""
+        if agent is None or not self._host.paths.agent_store(agent.agent_id).exists():
+            return ""
+        try:
+            return uses_words(await (await self._host.gateway(agent.agent_id)).mounts.all())
+        except AgentRuntimeError:
+            # Its file cannot be read, which is said at the run.
+            return ""
 
     async def _terms_of(self, conversation_id: str) -> Terms | None:
         try:
@@ -740,11 +752,11 @@ class _FolderView(NamedTuple):
     missing: bool
 
 
-def _header(choice: Choice | None, effort: str, row: Row | None, folder: _FolderView) -> str:
+def _header(choice: Choice | None, effort: str, row: Row | None, folder: _FolderView, uses: str) -> str:
     if choice is not None:
         if folder.missing:
             return choice.sentence(effort, "no folder chosen yet")
-        return choice.sentence(effort, folder.access or "touches nothing")
+        return choice.sentence(effort, ", ".join(filter(None, (folder.access, uses))) or "touches nothing")
     return gone(row.record.choice) if row is not None and row.record.choice else "Choose a model"
 
 

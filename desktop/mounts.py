@@ -5,17 +5,22 @@ Invariant: what tells of a credential tells whether there is one, of whom and wh
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from desktop import sanitize
 from runtime_host.loop.mounts import MountReport, MountSetReport, ToolLine
+from runtime_host.loop.plugins.base import Setting
+from runtime_host.storage.rows import MountRow
 from ui.wire import dto
 
 MOST_TOOLS: Final = 200
 MOST_WARNINGS: Final = 16
 ROW_BYTES: Final = 24 * 1024
 """Of the tools of one mount, about: the rest is counted."""
+MOST_NAMED: Final = 3
+_AT_HOME: Final = frozenset({"workspace", "artifacts"})
+"""Plugins that reach nothing but the folder of the conversation and what calls before put aside."""
 
 CredentialWord = Literal["not-needed", "none", "attached", "unreadable", "rejected", "unreachable"]
 
@@ -52,7 +57,7 @@ def row(report: MountReport) -> dto.MountRow:
         title=sanitize.line(report.plugin_title),
         state=report.state,
         state_words=sanitize.sentence(report.state_words),
-        about=sanitize.sentence(about(mount.public_config)),
+        about=sanitize.sentence(about(mount.public_config, report.settings)),
         credential=word,
         credential_words=sanitize.sentence(credential_words(report)),
         account=sanitize.line(report.credential.account or str(mount.public_config.get("account", ""))),
@@ -89,19 +94,28 @@ def _tool(line: ToolLine) -> dto.MountTool:
     )
 
 
-def about(config: Mapping[str, Any]) -> str:
-    """What a mount is set up with, in one line."""
+def uses_words(rows: Iterable[MountRow]) -> str:
+    """What is reached through these mounts beside a folder and what was put aside; empty for nothing."""
+    names = [row.alias for row in rows if not row.closed and row.plugin not in _AT_HOME]
+    if len(names) > MOST_NAMED:
+        return f"uses {len(names)} mounts"
+    return f"uses {', '.join(names)}" if names else ""
+
+
+def about(config: Mapping[str, Any], settings: Sequence[Setting] = ()) -> str:
+    """What a mount is set up with, in one line, under the names that its form has."""
+    titles = {each.name: each.title for each in settings}
     parts = []
     for name, value in config.items():
         if name == "account" or value in ("", [], None):
             continue
         if isinstance(value, list | tuple):
-            words = ", ".join(map(str, value))
+            words = (" " if name == "command" else ", ").join(map(str, value))
         elif isinstance(value, bool):
             words = "yes" if value else "no"
         else:
             words = value if isinstance(value, str) else json.dumps(value)
-        parts.append(f"{name.replace('_', ' ')}: {words}")
+        parts.append(f"{titles.get(name) or name.replace('_', ' ')}: {words}")
     return " · ".join(parts)
 
 

@@ -35,8 +35,12 @@ def mounts_list(agent: AgentName = None, as_json: Json = False) -> int:
     return give_order("mounts", {"agent": agent}, rows(as_json, _in_words))
 
 
+_STATES = {"put-away": "switched off", "other-version": "another version"}
+"""How states are said where their own word says little."""
+
+
 def _in_words(row: dict[str, Any]) -> str:
-    lines = [f"{row['alias']}  {row['title']}  {row['state']}"]
+    lines = [f"{row['alias']}  {row['title']}  {_STATES.get(row['state'], row['state'])}"]
     lines += [f"    {row['state_words']}"] if row["state_words"] else []
     if row["config"]:
         lines.append("    " + ", ".join(f"{name}={_plain(value)}" for name, value in row["config"].items()))

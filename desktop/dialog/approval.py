@@ -6,6 +6,7 @@ gateway's own rules. Invariant: what passes here holds for the call that is deci
 offered.
 """
 
+import json
 from collections.abc import Mapping
 
 from desktop.dialog import wire
@@ -43,10 +44,20 @@ def kind_of(condition: wire.Condition, typed: str) -> str:
     return "starts" if condition.kind == "host" and typed != condition.value else condition.kind
 
 
+def _names(told: str) -> str:
+    """Names told as a list of JSON, as a person writes them."""
+    try:
+        names = json.loads(told)
+    except ValueError:
+        return told
+    plain = isinstance(names, list) and all(isinstance(name, str) and name.isidentifier() for name in names)
+    return ", ".join(names) if plain and names else told
+
+
 def in_words(condition: wire.Condition, typed: str) -> str:
     """A condition as it would be saved."""
     if condition.argument == "":
-        return f"the arguments are these and no others: {visible(condition.value)}"
+        return f"the arguments are these and no others: {visible(_names(condition.value))}"
     name = visible(condition.argument)
     relation = {"is": "is exactly", "starts": "begins with", "host": "leads to the host"}[kind_of(condition, typed)]
     return f"{name} {relation} {visible(typed)}"

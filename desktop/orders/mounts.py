@@ -235,7 +235,7 @@ class MountOrders:
         for each in report.mounts:
             if each.row.alias == alias:
                 await send({"row": mounts.told(each)})
-                if each.consent is not None or each.can_refresh:
+                if each.consent is not None or (each.can_refresh and not each.tools):
                     await send(
                         {"note": f"Look at it before it is used, in the trusted dialog: remuda mounts look {alias}"}
                     )

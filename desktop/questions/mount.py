@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DECISIONS: Final = (
     FormOption("allow", "Done at once"),
-    FormOption("approval", "You are asked first"),
+    FormOption("approval", "Asks first"),
     FormOption("deny", "Refused"),
 )
 _SAME: Final = "same"
@@ -325,9 +325,9 @@ def _number(text: str) -> int | float | str | None:
 
 def _policy_fields(policy: Mapping[str, Any]) -> tuple[FormField, ...]:
     return (
-        FormField("read", "choice", "What only reads is", str(policy.get("read", "allow")), DECISIONS, required=True),
+        FormField("read", "choice", "What only reads", str(policy.get("read", "allow")), DECISIONS, required=True),
         FormField(
-            "write", "choice", "What changes something is", str(policy.get("write", "allow")), DECISIONS, required=True
+            "write", "choice", "What changes something", str(policy.get("write", "allow")), DECISIONS, required=True
         ),
     )
 

@@ -193,7 +193,9 @@ class MountCredentials:
             if own:
                 return await self._standing(own[0], mount.alias, "agent")
         if mount.secret_ref is None:
-            return CredentialState("none", _none(mount.alias))
+            return CredentialState(
+                "none", _NOT_SIGNED_IN if shape is not None and shape.kind == "sign-in" else _WITHOUT
+            )
         name = mount.secret_ref.partition(":")[2]
         if kind == "agent":
             row = await self._read(lambda tx: tx.row(SecretRow, name))
@@ -532,7 +534,13 @@ class MountCredentials:
 
     async def _standing(self, row: SecretRow, alias: str, kind: RefKind) -> CredentialState:
         told = CredentialState(
-            "attached", "Attached.", kind, row.account, row.verified, row.updated_ms, row.last_used_ms
+            "attached",
+            "Sealed in the file of this agent.",
+            kind,
+            row.account,
+            row.verified,
+            row.updated_ms,
+            row.last_used_ms,
         )
         if (row.verified or {}).get("state") == "unreadable":
             return told._replace(kind="unreadable", words=f"The credential of {alias} does not open. Attach it again.")
@@ -626,6 +634,8 @@ def _members(value: Any, named: bool = False) -> list[str]:
 
 
 _UNSENT: Final = "Nothing was sent."
+_WITHOUT: Final = "Calls go without one. Attach one where the other side asks for it."
+_NOT_SIGNED_IN: Final = "Nobody is signed in yet."
 
 
 def _none(alias: str) -> str:

@@ -666,8 +666,13 @@ class MountBook:
         if plugin is None:
             return MountReport(row, row.plugin, state, words, credential, shape, (), (), (), False, None)
         lines, gates = [], set()
+        # Two servers of one plugin are two doors, whatever their tools are called.
+        basis = plugin.tools_basis(ground.mount(row))
+        same = [
+            other for other in others if other.plugin == row.plugin and plugin.tools_basis(ground.mount(other)) == basis
+        ]
         for tool in tools_of(plugin, row):
-            gated = [] if off else _gated_elsewhere(row, tool, others)
+            gated = [] if off else _gated_elsewhere(row, tool, same)
             gates.update(gated)
             warning = f"{', '.join(gated)} asks first or refuses; {row.alias} does it at once." if gated else ""
             counted = sum(rule.tool == tool.name for rule in rules.rules_of(row.policy))

@@ -25,7 +25,7 @@ STATES = {
 
 CREDENTIALS = {
     "not-needed": ("", "", "quiet"),
-    "none": ("No credential", "key", "waiting"),
+    "none": ("No credential", "key", "quiet"),
     "attached": ("Credential attached", "key", "text"),
     "unreadable": ("Credential cannot be read", "failed", "failed"),
     "rejected": ("Credential refused", "failed", "failed"),

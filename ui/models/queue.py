@@ -54,7 +54,7 @@ def _sendable(store: Store, row: dto.QueuedRow) -> bool:
 
 def _heading(store: Store, row: dto.QueuedRow) -> str:
     if store.queue.held(store.conversation, busy=store.stoppable):
-        return "Sent when you say so"
+        return "Sent when you say so, or after your next message"
     if row.kind == "follow_up":
         return "Sent when the run has ended" if store.stoppable else "Sent next"
     if not store.stoppable:

@@ -66,9 +66,9 @@ Loader {
             look: slot.look
             label: slot.field.label
             rows: slot.field.options
-            // Single words stand beside each other.
+            // Single words stand beside each other, four of them in two lines.
             columns: rows.length < 3 || rows.some((row) => row.means !== "") ? 1
-                : Math.max(1, Math.min(3, Math.floor(width / (slot.look.s48 * 3))))
+                : Math.max(1, Math.min(rows.length === 4 ? 2 : 3, Math.floor(width / (slot.look.s48 * 3))))
             several: slot.field.kind === "checks"
             sentence: slot.sentence
             wrong: slot.wrong

@@ -77,7 +77,7 @@ def test_each_message_says_when_it_is_sent(store: Store) -> None:
     assert rows_of(store)[0]["heading"] == "Sent once you have decided"
     store.apply(selected(state="stopped"))
     store.apply(dto.Queued(conversation="c1", rows=FOLLOW_UPS, held=True))
-    assert rows_of(store)[0]["heading"] == "Sent when you say so"
+    assert rows_of(store)[0]["heading"] == "Sent when you say so, or after your next message"
     assert store.facts()["queueWord"] == "3 messages held"
 
 
@@ -132,4 +132,9 @@ def test_while_a_run_goes_on_or_waits_the_queue_waits_for_it_and_is_not_held(sto
         assert rows_of(store)[1]["heading"] == "Sent when the run has ended"
     store.apply(selected(state="failed"))
     assert store.facts()["queueHeld"] is True
-    assert [row["heading"] for row in rows_of(store)] == ["Sent when you say so", "", "", ""]
+    assert [row["heading"] for row in rows_of(store)] == [
+        "Sent when you say so, or after your next message",
+        "",
+        "",
+        "",
+    ]
