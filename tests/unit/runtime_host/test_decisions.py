@@ -61,3 +61,35 @@ async def test_who_asks_for_an_outcome_while_the_call_goes_on_is_told_how_it_end
     assert "write: one" in str(words[0])
     assert (await bench.operation(operation_id)).status == "succeeded"
     assert plugin.effects == [("write", "one")]
+
+
+async def test_a_decision_about_something_else_saves_no_rule() -> None:
+    plugin = LedgerPlugin()
+    bench = await bench_with(plugin)
+    operation_id = await (await bench.session()).held("book__write", {"entry": "notes of may"})
+    [held] = await bench.gateway.pending()
+    said = await bench.gateway.decide(
+        operation_id, approve=True, request_hash="0" * 64, approver="p", always=held.exact
+    )
+    assert said.state == "stale_request"
+    assert (await bench.mounts.all())[0].policy == {"write": "approval"}
+    no = await bench.gateway.decide(
+        operation_id, approve=False, request_hash=held.request_hash, approver="p", always=held.exact
+    )
+    assert no.state == "denied"
+    assert (await bench.mounts.all())[0].policy == {"write": "approval"}
+
+
+async def test_a_credential_in_what_a_person_says_to_a_no_is_told_to_nobody() -> None:
+    plugin = LedgerPlugin()
+    bench = await bench_with(plugin)
+    await bench.mounts.edit("book", config={"allowed_hosts": ["a.example"]})
+    await bench.mounts.attach("book", {"token": "a-good-token-0001"})
+    session = await bench.session()
+    operation_id = await session.held("book__write", {"entry": "one"}, "c1")
+    [held] = await bench.gateway.pending()
+    note = "not with a-good-token-0001"
+    await bench.gateway.decide(operation_id, approve=False, request_hash=held.request_hash, approver="p", note=note)
+    delivery = await session.call("book__write", {"entry": "one"}, "c1")
+    assert "not with [secret book]" in str(delivery.error)
+    assert "a-good-token" not in str([delivery, *await bench.approvals(), *await bench.operations()])
