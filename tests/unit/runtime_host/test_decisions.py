@@ -93,3 +93,26 @@ async def test_a_credential_in_what_a_person_says_to_a_no_is_told_to_nobody() ->
     delivery = await session.call("book__write", {"entry": "one"}, "c1")
     assert "not with [secret book]" in str(delivery.error)
     assert "a-good-token" not in str([delivery, *await bench.approvals(), *await bench.operations()])
+
+
+@pytest.mark.parametrize("offered", [Rule("write", {}), Rule("set", {"entry": {"starts": "o"}}), "raises"])
+async def test_a_plugin_cannot_offer_a_rule_for_everything_or_for_another_tool(
+    offered: Rule | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def widest(*_: Any) -> Any:
+        if isinstance(offered, str):
+            raise ValueError(offered)
+        return offered
+
+    plugin = LedgerPlugin()
+    monkeypatch.setattr(plugin, "widest", widest)
+    bench = await bench_with(plugin)
+    operation_id = await (await bench.session()).held("book__write", {"entry": "one"})
+    [held] = await bench.gateway.pending()
+    assert held.widest is None
+    for always in (Rule("write", {}), Rule("set", {"entry": {"starts": "o"}})):
+        with pytest.raises(MountRefusedError):
+            await bench.gateway.decide(
+                operation_id, approve=True, request_hash=held.request_hash, approver="p", always=always
+            )
+    assert (await bench.approvals())[0].state == "pending"
