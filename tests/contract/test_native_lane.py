@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anthropic.types import MessageParam
+from openai.types.chat import ChatCompletionMessageParam
+from openai.types.responses import ResponseInputParam
+from pydantic import TypeAdapter
 
 from runtime_host.errors import AgentClosedError, AgentRequestConflictError
 from runtime_host.loop import lane
@@ -28,6 +32,13 @@ from tests.loopback.messages_server import MessagesServer
 from tests.loopback.native import DEFINITION, options_for
 from tests.loopback.responses_server import ResponsesServer
 from tests.loopback.tools import MortalStore, World, ask, doomed_runtime_on, finish, open_session, runtime_on
+
+VENDORS_TYPES: dict[str, Any] = {
+    ChatServer.place: list[ChatCompletionMessageParam],
+    ResponsesServer.place: ResponseInputParam,
+    MessagesServer.place: list[MessageParam],
+}
+"""Of what is said to a model, as the vendors' SDKs have it."""
 
 
 @pytest.fixture(params=[ChatServer, ResponsesServer, MessagesServer])
@@ -324,6 +335,45 @@ async def test_what_is_said_while_a_tool_runs_is_in_the_next_request_and_stops_n
     assert last.index("What is the weather?") < last.index("call_a") < last.index("Celsius") < last.index("It says")
     with pytest.raises(AgentClosedError):
         await run.steer("Too late")
+
+
+async def test_what_is_said_to_a_run_is_a_message_of_the_person_behind_the_results(
+    server: ChatServer, store: AgentStore, world: World
+) -> None:
+    """As the vendors' own types have it, and in the order that their servers insist on."""
+    at_work, go_on = asyncio.Event(), asyncio.Event()
+
+    async def act(city: str, _: ToolContext) -> Any:
+        at_work.set()
+        await go_on.wait()
+        return {"city": city}
+
+    server.behaviour, world.act = "tool-parallel", act
+    async with runtime_on(server, store, world) as runtime, asyncio.timeout(20):
+        run = await (await open_session(runtime)).run("What is the weather?")
+        await at_work.wait()
+        await run.steer("In Celsius, please.")
+        await run.steer("And in Kelvin.")
+        go_on.set()
+        assert (await run.result()).status == "completed"
+    request = server.requests[-1].json()
+    told = request.get("messages", request.get("input"))
+    TypeAdapter(VENDORS_TYPES[server.place]).validate_python(told)
+    words = told[-1]
+    results = [each for each in told if each.get("role") == "tool" or each.get("type") == "function_call_output"]
+    said = "In Celsius, please.\n\nAnd in Kelvin."
+    if isinstance(server, MessagesServer):
+        # One message of the person has all of it: first every result, then what was said.
+        results = [block for block in words["content"] if block["type"] == "tool_result"]
+        assert words["role"] == "user"
+        assert words["content"] == [*results, {"type": "text", "text": said}]
+    else:
+        assert told[-3:] == [*results, words]
+        assert (words["role"], words["content"]) == ("user", said)
+    assert [each.get("tool_call_id", each.get("call_id", each.get("tool_use_id"))) for each in results] == [
+        "call_a",
+        "call_b",
+    ]
 
 
 async def test_what_is_said_during_the_last_reply_leads_to_another(
