@@ -164,10 +164,15 @@ def _same_json(value: Any, wanted: Any) -> bool:
     return type(value) is type(wanted) and bool(value == wanted)
 
 
+_PORTS: Final = {"http": 80, "https": 443}
+
+
 def _host(value: str) -> str:
     try:
         parts = urlsplit(value)
-        return (parts.hostname or "").lower() if parts.scheme in ("http", "https") else ""
+        # What answers at another port of a host is another server.
+        usual = parts.port in (None, _PORTS.get(parts.scheme))
+        return (parts.hostname or "").lower() if parts.scheme in _PORTS and usual else ""
     except ValueError:
         return ""
 

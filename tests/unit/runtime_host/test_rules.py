@@ -68,6 +68,13 @@ def test_what_leads_up_again_does_not_begin_as_it_says(url: str) -> None:
     assert not rules.holds(rule, "get", {"url": f"https://a.example/open/{url}"})
 
 
+@pytest.mark.parametrize("url", ["https://a.example:8443/", "http://a.example:443/", "https://a.example:x/"])
+def test_another_port_of_a_host_is_another_server(url: str) -> None:
+    rule = Rule("get", {"url": {"host": "a.example"}})
+    assert rules.holds(rule, "get", {"url": "https://a.example:443/"})
+    assert not rules.holds(rule, "get", {"url": url})
+
+
 @pytest.mark.parametrize(
     ("narrow", "wide", "is_one"),
     [

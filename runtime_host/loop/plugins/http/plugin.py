@@ -155,7 +155,8 @@ class HttpPlugin(Plugin):
             return None
         # Without the first condition a later call could bring a secret along.
         where: dict[str, Mapping[str, Any]] = {"": {"is": sorted(arguments)}, "url": {"host": host}}
-        for name in ("method", "secret_headers"):
+        # A header can make another request of the same method and host.
+        for name in ("method", "headers", "secret_headers"):
             if name in arguments:
                 where[name] = {"is": arguments[name]}
         return Rule(tool, where)

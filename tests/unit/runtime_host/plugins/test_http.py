@@ -559,6 +559,10 @@ async def test_always_speaks_of_one_host_and_lets_no_secret_and_no_other_verb_al
         {**call, "headers": {}},
     ):
         assert not holds(rule, "send", other), other
+    posing = {**call, "headers": {"X-Http-Method-Override": "DELETE"}}
+    with_headers = plugin.widest(mount, "send", {**call, "headers": {"Accept": "text/plain"}})
+    assert isinstance(with_headers, Rule)
+    assert not holds(with_headers, "send", posing)
     assert plugin.widest(mount, "send", {"url": "nonsense"}) is None
 
 
