@@ -57,6 +57,8 @@ class Approvals:
         self.notifications = Notifications()
         self.on_change: Callable[[str], None] = lambda session_id: None
         """Called with the session of a call that began or ceased to wait."""
+        self.on_paused_decided: Callable[[Decided], None] = lambda decided: None
+        """Told of a decision about a call whose card has ended, because its harness was told to expect a message."""
 
     @property
     def _conversations(self) -> Conversations:
@@ -86,6 +88,8 @@ class Approvals:
         self._begin(self.notifications.withdraw(decided.operation_id), "withdraw")
         self._begin(self._note_end(decided.agent_id), "note")
         self.on_change(decided.session_id)
+        if not decided.parked:
+            self.on_paused_decided(decided)
         self._follow_up(decided)
 
     def forget(self, session_id: str) -> None:

@@ -18,6 +18,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from desktop.agent_stores import AgentStores
 from desktop.agents import AgentRefusedError, Agents, agent_terms, definition
 from desktop.choices import NATIVE, Choice, ChoiceBook
@@ -37,7 +39,7 @@ from runtime_host.errors import (
     AgentSessionRecoveryError,
     StorageError,
 )
-from runtime_host.loop import lane
+from runtime_host.loop import held, lane
 from runtime_host.loop.gateway import DECISION, decision_request
 from runtime_host.policy import Policy
 from runtime_host.recovery import look_back
@@ -418,7 +420,7 @@ class Conversations:
             return 0, []
         session_id, store = place
         total, heads = await store.read(
-            lambda tx: (tx.count_items(session_id), _with_costs(tx, tx.items(session_id, first, count, preview_chars)))
+            lambda tx: (tx.count_items(session_id), _told_since(tx, tx.items(session_id, first, count, preview_chars)))
         )
         run = self.live_run(conversation_id)
         if run is None:
@@ -430,6 +432,11 @@ class Conversations:
             if first <= item.position < first + count:
                 by_position[item.position] = _open_head(item, run, session_id, preview_chars)
         return total, [by_position[position] for position in sorted(by_position)]
+
+    async def paused_card(self, conversation_id: str, operation_id: str) -> ItemHead | None:
+        """The item of a call whose harness was told to expect a message, with what was decided of it."""
+        place = await self._place(conversation_id)
+        return None if place is None else await place[1].read(lambda tx: held.paused_card(tx, operation_id))
 
     async def item_text(self, conversation_id: str, item_id: str, at: int, count: int) -> tuple[str, bool, str] | None:
         """(characters `at`…, whether that is the end, the item's kind); None when it is not of this conversation."""
@@ -1450,7 +1457,8 @@ def _queued_messages(tx: AgentTx, session_id: str) -> tuple[QueuedMessage, ...]:
 
 def _page(tx: AgentTx, *, session_id: str, first: int) -> list[ItemRecord]:
     heads = tx.items(session_id, first, EXPORT_ITEMS, 0)
-    return [item for head in heads if (item := tx.item(head.item_id)) is not None]
+    items = [item for head in heads if (item := tx.item(head.item_id)) is not None]
+    return [msgspec.structs.replace(item, about=held.as_decided(tx, item.kind, item.about)) for item in items]
 
 
 def _image_uses(tx: AgentTx, session_id: str) -> list[ImageUse]:
@@ -1480,6 +1488,11 @@ def _check_bound(options: SessionOptions, choice: Choice, terms: Terms | None) -
             "Policy and environment belong to a session from its start. Begin a new one to change them.",
             code="SESSION_BOUND",
         )
+
+
+def _told_since(tx: AgentTx, heads: list[ItemHead]) -> list[ItemHead]:
+    """Items with what became of them after their end."""
+    return [head._replace(about=held.as_decided(tx, head.kind, head.about)) for head in _with_costs(tx, heads)]
 
 
 def _with_costs(tx: AgentTx, heads: list[ItemHead]) -> list[ItemHead]:

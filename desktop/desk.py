@@ -27,6 +27,7 @@ from desktop.questions import folder as folder_entry
 from desktop.questions.folder import Folder
 from desktop.terms import Terms, access_words
 from runtime_host.errors import AgentRuntimeError, AgentUnresolvedEffectError
+from runtime_host.loop.held import Decided
 from runtime_host.run import Run
 from ui.wire import dto
 
@@ -70,6 +71,7 @@ class WindowDesk:
         host.conversations.on_change(self._conversation_changed)
         host.conversations.on_queue = self._queue_changed
         host.approvals.on_change = self._waiting_changed
+        host.approvals.on_paused_decided = self._paused_decided
         host.connectors.on_change = self._connectors_changed
         host.agents.on_change = self._agents_changed
         host.harnesses.on_change = self._harnesses_changed
@@ -117,6 +119,22 @@ class WindowDesk:
         task = asyncio.get_running_loop().create_task(self._tell_waiting(session_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _paused_decided(self, decided: Decided) -> None:
+        """The card of a call that was told as paused shows what became of it."""
+        task = asyncio.get_running_loop().create_task(self._tell_card(decided))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tell_card(self, decided: Decided) -> None:
+        name = await self._host.conversations.conversation_of(decided.session_id)
+        channel = self.window.channel if self.window else None
+        if name is None or channel is None or channel.authority.binding.conversation_id != name:
+            return
+        head = await self._host.conversations.paused_card(name, decided.operation_id)
+        card = sanitize.card(head.kind, head.about) if head is not None else None
+        if head is not None and card is not None:
+            channel.tell(dto.ItemCard(conversation=name, item=sanitize.wire_id(head.item_id), card=card))
 
     async def _tell_waiting(self, session_id: str) -> None:
         name = await self._host.conversations.conversation_of(session_id)
@@ -756,7 +774,7 @@ def _header(choice: Choice | None, effort: str, row: Row | None, folder: _Folder
     if choice is not None:
         if folder.missing:
             return choice.sentence(effort, "no folder chosen yet")
-        return choice.sentence(effort, ", ".join(filter(None, (folder.access, uses))) or "touches nothing")
+        return choice.sentence(effort, " · ".join(filter(None, (folder.access, uses))) or "touches nothing")
     return gone(row.record.choice) if row is not None and row.record.choice else "Choose a model"
 
 

@@ -60,7 +60,7 @@ from runtime_host.errors import (
     StorageError,
 )
 from runtime_host.intake import Redactor
-from runtime_host.loop import lane
+from runtime_host.loop import held, lane
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.recovery import NO_PAST, Past, continuable
 from runtime_host.run import Ending, Run, RunSeat, SteerSeat, Windows, make_journal
@@ -368,9 +368,14 @@ class Session:
         return await self._store.read(lambda tx: tx.count_items(session_id))
 
     async def items(self, first: int, count: int, preview_chars: int = ITEM_PREVIEW_CHARS) -> list[ItemHead]:
-        """A window of the transcript, as far as it is durable."""
+        """A window of the transcript, as far as it is durable; of calls with what was decided since."""
         session_id = self.session_id
-        return await self._store.read(lambda tx: tx.items(session_id, first, count, preview_chars))
+
+        def read(tx: AgentTx) -> list[ItemHead]:
+            heads = tx.items(session_id, first, count, preview_chars)
+            return [head._replace(about=held.as_decided(tx, head.kind, head.about)) for head in heads]
+
+        return await self._store.read(read)
 
     # ------------------------------------------------------------------------------------- running
 

@@ -7,7 +7,7 @@ since is none; a hold that nobody decides in time, or that nobody waits for any 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from runtime_host.canonical import FrozenDict, digest
 from runtime_host.loop import rules
 from runtime_host.loop.plugins.base import Rule
-from runtime_host.storage.base import AgentTx, ItemRecord
+from runtime_host.storage.base import AgentTx, ItemHead, ItemRecord
 from runtime_host.storage.rows import ApprovalRow, MountRow, OperationRow, PluginChoiceRow, SecretRow
 
 DecidedState = Literal["approved", "denied", "expired", "already_decided", "stale_request"]
@@ -329,15 +329,46 @@ def _save(tx: AgentTx, approval: ApprovalRow, always: Rule, widest: Rule | None,
 
 def card_of(tx: AgentTx, run_id: str, call_id: str) -> ItemRecord | None:
     """The open item of a call in the transcript, if it has one."""
+    for head in _calls_of(tx, run_id):
+        if head.about.get("call") == call_id:
+            return tx.item(head.item_id) if head.state == "open" else None
+    return None
+
+
+def _calls_of(tx: AgentTx, run_id: str) -> Iterator[ItemHead]:
+    """The items of a run's calls, without their texts."""
     run = tx.run(run_id)
     if run is None:
-        return None
+        return
     first, end_at = int(run.input.get("position", 0)) + 1, tx.count_items(run.session_id)
     while first < end_at:
         for head in tx.items(run.session_id, first, _PAGE, 0):
-            if head.run_id == run_id and head.kind == "tool" and head.about.get("call") == call_id:
-                return tx.item(head.item_id) if head.state == "open" else None
+            if head.run_id == run_id and head.kind == "tool":
+                yield head
         first += _PAGE
+
+
+def as_decided(tx: AgentTx, kind: str, about: dict[str, Any]) -> dict[str, Any]:
+    """What is known of an item, with what was decided since its harness was told to expect a message."""
+    if kind != "tool" or about.get("decided") != "waiting":
+        return about
+    operation_id = str(about.get("operation", ""))
+    approval = tx.row(ApprovalRow, operation_id)
+    if approval is None or approval.state == "pending":
+        return about
+    operation = tx.row(OperationRow, operation_id)
+    is_stale = approval.state == "expired" and operation is not None and operation.error_code == STALE
+    return {**about, "decided": "stale" if is_stale else approval.state}
+
+
+def paused_card(tx: AgentTx, operation_id: str) -> ItemHead | None:
+    """The ended item of a call whose harness was told to expect a message, as it stands now."""
+    approval = tx.row(ApprovalRow, operation_id)
+    if approval is None or approval.parked:
+        return None
+    for head in _calls_of(tx, approval.run_id):
+        if head.about.get("operation") == operation_id and head.state != "open":
+            return head._replace(about=as_decided(tx, head.kind, head.about))
     return None
 
 

@@ -346,11 +346,11 @@ class _ScriptedRun:
 
         async def started(request: ToolRequest, arguments: Any) -> None:
             data = {"id": request.call_id, "name": request.name, "arguments": arguments}
-            published.append(DriverEvent("tool.started", data))
+            published.append(DriverEvent("tool.started", {**request.about, **data}))
 
         async def completed(delivery: ToolDelivery) -> None:
             data = {"id": delivery.call_id, "name": delivery.name, "result": delivery.payload, "error": delivery.error}
-            published.append(DriverEvent("tool.completed", data))
+            published.append(DriverEvent("tool.completed", {**delivery.about, **data}))
 
         working = asyncio.ensure_future(self._deliver(tools, step.requests, started, completed))
         stopping = asyncio.ensure_future(self.stop.wait())

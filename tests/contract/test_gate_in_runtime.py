@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
 from runtime_host.drivers.native import NativeDriver
 from runtime_host.loop.gateway import Gateway, decision_request
@@ -169,7 +171,9 @@ async def test_another_harness_is_told_to_expect_a_message_and_gets_it() -> None
         assert driver.openings[0].tools[0].name == "book__look"
         [held] = await gateway.pending()
         assert not held.parked
+        assert await decided_of(session) == ("complete", "waiting")
         await decide(gateway, approve=True)
+        assert await decided_of(session) == ("complete", "approved")
         [operation_id] = await gateway.undelivered()
         words = await gateway.run_decided(operation_id)
         assert words is not None
@@ -183,6 +187,40 @@ async def test_another_harness_is_told_to_expect_a_message_and_gets_it() -> None
         assert plugin.effects == [("write", "b")]
         [operation] = await store.read(lambda tx: tx.rows(OperationRow))
         assert operation.status == "succeeded"
+
+
+@pytest.mark.parametrize("how", ["denied", "expired", "stale"])
+async def test_the_card_of_a_call_that_another_harness_was_told_is_paused_shows_what_became_of_it(how: str) -> None:
+    plugin, store = LedgerPlugin(), MemoryAgentStore()
+    driver = ScriptedDriver(lambda turn: Script([Call((ToolRequest("c1", "book__write", '{"entry": "b"}'),))]))
+    driver.hold_wait_s = 0.0  # type: ignore[attr-defined]  # what a driver may say of itself
+
+    async def storage(_: str) -> AgentStore:
+        return store
+
+    options = options_for().model_copy(
+        update={"execution": options_for().execution.model_copy(update={"driver": driver.driver_id})}
+    )
+    async with AgentRuntime(LocalBackend(drivers=[driver], storage=storage, plugins=[plugin])) as runtime:
+        gateway = await runtime.gateway("assistant")
+        gateway.hold_ms = 0 if how == "expired" else None
+        await gateway.mounts.add("ledger", "book", policy={"write": "approval"})
+        session = await runtime.create_agent(AGENT).open_session(options)
+        await (await session.run("Write it down")).result()
+        if how == "expired":
+            assert await gateway.pending() == ()
+        elif how == "stale":
+            [held] = await gateway.pending()
+            await gateway.mounts.edit("book", config={"size": 5})
+            await gateway.decide(held.operation_id, approve=True, request_hash=held.request_hash, approver="p")
+        else:
+            await decide(gateway, approve=False)
+        assert await decided_of(session) == ("complete", how)
+
+
+async def decided_of(session: Session) -> tuple[str, str]:
+    [card] = [item for item in await session.items(0, 20) if item.kind == "tool"]
+    return card.state, card.about["decided"]
 
 
 async def test_the_result_of_a_run_that_waited_has_every_file_that_it_changed(chat_server: ChatServer) -> None:

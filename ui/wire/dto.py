@@ -536,7 +536,7 @@ class ItemDone(Message, frozen=True, tag="item-done"):
 
 
 class ItemCard(Message, frozen=True, tag="item-card"):
-    """What is known of an open item now."""
+    """What is known of an item now: of an open one, or of an ended one what was decided since."""
 
     conversation: Id
     item: Id

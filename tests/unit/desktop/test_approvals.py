@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from desktop import paths
+from desktop import paths, transcripts
 from desktop.app import Host
 from desktop.notifications import Press
 from desktop.orders.operations import Operations
@@ -20,6 +20,7 @@ from tests.loopback.chat_server import ChatServer
 from tests.puppet import Puppet, until
 from tests.unit.desktop.ledgers import ENTRY, WRITES, Decider, deciding, mount_ledger, with_ledger
 from tests.unit.desktop.seat import Seat, new_send
+from tests.unit.desktop.test_channel import newest_items
 from ui.wire import dto
 
 pytestmark = pytest.mark.process
@@ -334,6 +335,16 @@ async def test_a_harness_that_did_not_wait_is_told_by_the_next_message(
     await until(_is_quiet(host))
     assert ("executed once" if word == "approve" else "said no") in said["content"]
     assert ledger.effects == ([("write", ENTRY)] if word == "approve" else [])
+    # The card that was told as paused says what became of it: at once, when it is looked at again, and in the export.
+    decided = "approved" if word == "approve" else "denied"
+    card = (await puppet.wait_for(dto.ItemCard, lambda m: getattr(m.card, "decided", "") == decided)).item
+    again = next(item for item in await newest_items(puppet) if item.id == card)
+    assert isinstance(again.card, dto.ToolCard)
+    assert (again.state, again.card.decided) == ("complete", decided)
+    name = host.desk.first_selection()
+    assert name is not None
+    [kept] = [item async for item in host.conversations.all_items(name) if item.kind == "tool"]
+    assert f"*{decided} by the person*" in transcripts.block(kept.kind, kept.state, kept.text, kept.about)
 
 
 async def test_what_such_a_harness_was_not_told_before_the_end_it_is_told_at_the_next_start_once(
