@@ -465,8 +465,9 @@ class SessionTools:
         report = result if isinstance(result, ToolReport) else None
         try:
             payload = freeze(report.payload if report is not None else result)
-        except NotJsonError as error:
-            _log.warning("tool %s returned what is no JSON: %s", call.tool, error)
+        except NotJsonError:
+            # Where in it names keys of it, which are not for a log.
+            _log.warning("tool %s returned what is no JSON", call.tool)
             return ToolReport(success=False, payload="The tool ran to its end, but its result cannot be told.")
         if report is None:
             return ToolReport(payload=payload)
