@@ -3,10 +3,13 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from runtime_host.loop.mounts import MountRefusedError
 from runtime_host.loop.plugins.base import Rule
+from runtime_host.storage.base import AgentTx
+from runtime_host.storage.rows import ApprovalRow
 from runtime_host.testing.ledger_plugin import LedgerPlugin, waiting
 from tests.loopback.gate import Bench
 
@@ -116,3 +119,27 @@ async def test_a_plugin_cannot_offer_a_rule_for_everything_or_for_another_tool(
                 operation_id, approve=True, request_hash=held.request_hash, approver="p", always=always
             )
     assert (await bench.approvals())[0].state == "pending"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_request_whose_record_was_changed_is_not_executed(when: str) -> None:
+    plugin = LedgerPlugin()
+    bench = await bench_with(plugin)
+    session = await bench.session()
+    operation_id = await session.held("book__write", {"entry": "shown"}, "c1")
+    [held] = await bench.gateway.pending()
+
+    def change(tx: AgentTx) -> None:
+        approval = tx.row(ApprovalRow, operation_id)
+        assert approval is not None
+        request = {**approval.request, "args": {"entry": "never shown"}}
+        tx.put_row(msgspec.structs.replace(approval, request=request))
+
+    if when == "before":
+        await bench.store.transact(change)
+    said = await bench.gateway.decide(operation_id, approve=True, request_hash=held.request_hash, approver="p")
+    assert said.state == ("stale_request" if when == "before" else "approved")
+    if when == "after":
+        await bench.store.transact(change)
+    assert not (await session.call("book__write", {"entry": "shown"}, "c1")).success
+    assert plugin.effects == []
