@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar
 
 import msgspec
@@ -52,6 +52,9 @@ MOST_SNAPSHOT_BYTES: Final = 1024 * 1024
 ASK_S: Final = 30.0
 """How long another side is waited for that a person asked about its tools."""
 _SOUNDS_SECRET: Final = re.compile(r"token|secret|key|password|credential|auth|bearer", re.IGNORECASE)
+
+
+OnUse = Callable[[str, tuple[MountRow, ...]], Awaitable[None]]
 
 
 class MountRefusedError(AgentRuntimeError):
@@ -333,8 +336,16 @@ def names_in(ground: Ground, rows: Iterable[MountRow]) -> Names:
 class MountBook:
     """Looks at and changes the mounts of one agent. Every change is for a person to ask for, never for a model."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, on_use: OnUse | None = None) -> None:
+        """Open nothing yet.
+
+        Args:
+            ground: of the agent.
+            on_use: told of the mounts that may be used, after each change of them and when the agent is first opened.
+        """
         self._ground = ground
+        self._on_use = on_use
+        self._telling = asyncio.Lock()
         self._fetched: dict[str, tuple[str, dict[str, Any]]] = {}
 
     async def all(self) -> tuple[MountRow, ...]:
@@ -426,6 +437,7 @@ class MountBook:
             return moved
 
         moved = await store.transact(put)
+        await self.tell_use()
         await self._let_go(moved)
         return moved
 
@@ -488,7 +500,9 @@ class MountBook:
                 tx.delete_row(PluginVersionRow, alias, version.plugin)
             return row
 
-        await self._let_go(await store.transact(take))
+        taken = await store.transact(take)
+        await self.tell_use()
+        await self._let_go(taken)
 
     async def take_over(self, alias: str) -> MountRow:
         """Go on with the version of the plugin that is there now.
@@ -567,7 +581,12 @@ class MountBook:
                 _refuse(f"The tools of {alias} are others than what was shown. Look again.", "TOOLS_STALE", alias=alias)
             if row.tool_snapshot == snapshot:
                 return row
-            changed = msgspec.structs.replace(row, tool_snapshot=snapshot, updated_ms=self._ground.now_ms())
+            changed = msgspec.structs.replace(
+                row,
+                tool_snapshot=snapshot,
+                policy=_policy_of_the_same(row, snapshot),
+                updated_ms=self._ground.now_ms(),
+            )
             tx.put_row(changed)
             return changed
 
@@ -714,6 +733,20 @@ class MountBook:
         """
         return self._plugin(plugin_id)
 
+    async def tell_use(self) -> None:
+        """Tell who wants to know which mounts may be used now."""
+        if self._on_use is None:
+            return
+        ground = self._ground
+
+        def read(tx: AgentTx) -> tuple[MountRow, ...]:
+            rows = ordered(ground, tx.rows(MountRow))
+            return tuple(row for row in rows if row.plugin in ground.plugins and not ground.is_off(tx, row))
+
+        async with self._telling:
+            # One after the other: what is told last is what is there.
+            await self._on_use(ground.agent_id, await self._read(read))
+
     # ---- inside ----
 
     def _plugin(self, plugin_id: str) -> Plugin:
@@ -733,7 +766,9 @@ class MountBook:
         return await (await self._ground.store()).read(fn)
 
     async def _write(self, fn: Callable[[AgentTx], T]) -> T:
-        return await (await self._ground.store()).transact(fn)
+        written = await (await self._ground.store()).transact(fn)
+        await self.tell_use()
+        return written
 
 
 def mount_row(
@@ -779,6 +814,17 @@ def _set_up(ground: Ground, plugin: Plugin, row: MountRow, config: Mapping[str, 
         # Tools of the same words at another side are others.
         changed = msgspec.structs.replace(changed, tool_snapshot={**row.tool_snapshot, "changed": True})
     return changed
+
+
+def _policy_of_the_same(row: MountRow, snapshot: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy without the rules of tools that are not what they were: what was always allowed was another thing."""
+    if not row.policy.get("rules") or row.tool_snapshot is None:
+        return row.policy
+    if row.tool_snapshot.get("basis") != snapshot.get("basis"):
+        return {name: said for name, said in row.policy.items() if name != "rules"}
+    was = {each["name"]: digest(each) for each in row.tool_snapshot.get("tools", ())}
+    same = {each["name"] for each in snapshot["tools"] if was.get(each["name"]) == digest(each)}
+    return {**row.policy, "rules": [rule for rule in row.policy["rules"] if rule["tool"] in same]}
 
 
 async def consent_of(ground: Ground, row: MountRow) -> Consent | None:
