@@ -288,6 +288,7 @@ def end_run(tx: AgentTx, *, session_id: str, run_id: str, stopped: bool, marks: 
         now_ms: the wall clock.
     """
     end_jobs(tx, session_id, run_id, now_ms, stopped=stopped)
+    _let_go_of_kept(tx, session_id, run_id)
     withdraw_holds(tx, session_id, run_id, now_ms)
     late = steers(tx, session_id, run_id)
     if late:
@@ -301,6 +302,14 @@ def end_run(tx: AgentTx, *, session_id: str, run_id: str, stopped: bool, marks: 
                 entry_id=f"{run_id}.{STOPPED}", session_id=session_id, run_id=run_id, type=STOPPED, created_ms=now_ms
             )
         )
+
+
+def _let_go_of_kept(tx: AgentTx, session_id: str, run_id: str) -> None:
+    """Sealed reasoning of a provider goes back to it within its run; nothing of it stays."""
+    for job in jobs(tx, session_id, run_id):
+        if job.answer is not None and "kept" in job.answer:
+            answer = {name: value for name, value in job.answer.items() if name != "kept"}
+            tx.put_row(msgspec.structs.replace(job, answer=answer))
 
 
 def withdraw_holds(tx: AgentTx, session_id: str, run_id: str, now_ms: int) -> None:

@@ -21,6 +21,7 @@ from runtime_host.events import AgentEvent
 from runtime_host.models.facts import ModelFacts
 from runtime_host.results import AgentResult, RunStatus
 from runtime_host.storage.memory import MemoryAgentStore
+from runtime_host.storage.rows import ModelJobRow
 from runtime_host.tools.base import ToolFailedError
 from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_MODEL, DEFAULT_REPLY, HUGE_CHARS, TOOL_MARKUP, ChatServer
 from tests.loopback.messages_server import MessagesServer
@@ -571,11 +572,16 @@ async def test_a_chat_server_gets_back_what_it_put_beside_a_call() -> None:
         assert [each["text"] for each in told(events, "reasoning.completed")] == ["France. Its capital."]
 
 
+def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+
+
 @pytest.mark.parametrize("server_type", [ResponsesServer, MessagesServer])
-async def test_a_run_goes_on_after_a_restart_without_the_reasoning_that_was_lost(
+async def test_a_run_goes_on_after_a_restart_with_the_reasoning_that_its_provider_wants_back(
     server_type: type[ChatServer],
 ) -> None:
-    """It was kept for the process alone; the provider is asked for nothing that would need it."""
+    """It is kept with the answer it came with, until the run has ended."""
     async with server_type(behaviour="reasoning-tool") as server:
         memory, world = MemoryAgentStore(), World()
         options = options_for(model=VERIFIED[server.vendor], reasoning=effort("high"))
@@ -595,17 +601,20 @@ async def test_a_run_goes_on_after_a_restart_without_the_reasoning_that_was_lost
             asking.cancel()
             reference = session.reference()
         assert len(server.requests) == 1
-        if isinstance(server, ResponsesServer):
-            server.sealed.clear()
         async with runtime_on(server, memory, world) as runtime:
             session = await runtime.resume_session(reference, context=options.context)
             run = session.active_run
             assert run is not None
             _, result = await finish(run)
-        assert result.status == "completed", result.error
-        assert world.effects == ["Paris", "Rome"]
+            assert result.status == "completed", result.error
+            assert world.effects == ["Paris", "Rome"]
+            jobs = await memory.read(lambda tx: tx.rows(ModelJobRow))
+            assert jobs
+            assert not any("kept" in (job.answer or {}) for job in jobs)
         body = server.requests[-1].json()
-        assert "thinking" not in body
+        sealed = {"signature", "encrypted_content"}
+        said = [part for each in body.get("messages", body.get("input")) for part in (each, *_parts(each))]
+        assert any(sealed & part.keys() for part in said), "the server refuses to go on without"
         assert body.get("output_config", body.get("reasoning"))["effort"] == "high"
 
 
