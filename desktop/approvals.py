@@ -109,7 +109,13 @@ class Approvals:
 
     async def pending(self, agent_id: str) -> tuple[Held, ...]:
         """The calls of an agent that wait for the person."""
+        before = [held for held in self._known.values() if held.agent_id == agent_id]
         found = await (await self._gateway(agent_id)).pending()
+        waiting = {held.operation_id for held in found}
+        for held in before:
+            # Its run was stopped: nobody decides it any more, and nobody told of that.
+            if held.operation_id not in waiting and self._known.pop(held.operation_id, None) is not None:
+                self._begin(self.notifications.withdraw(held.operation_id), "withdraw")
         for held in found:
             self._known[held.operation_id] = held
         return found

@@ -267,7 +267,7 @@ def harness(temporary: Path, folder: Path) -> None:
 WAITS = 4
 """What `remuda run` ends with when a call waits for the person."""
 
-TESTS = "python3 -m unittest -v\n"
+TESTS = "python3 -m unittest -v"
 
 
 @behaviour("gate-pictures")

@@ -34,6 +34,9 @@ _UNDONE = {
 }
 """What became of such a call, where the host says nothing more."""
 
+_STOPPED_FIRST = "The run was stopped before you decided, so it was not done."
+"""The same of a call whose run ended first."""
+
 ARGUMENT_CHARS = 200
 """Most characters of what a tool was given while its card is folded."""
 
@@ -74,9 +77,14 @@ def mark(kind: str, head: Head) -> dict[str, Any]:
         word = _CHANGES[card.change][2 if head.state == "open" else 1]
     elif isinstance(card, dto.CommandCard) and head.state == "complete" and card.exit_code:
         icon, tone, word = "warning", "failed", f"Exit code {card.exit_code}"
-    elif isinstance(card, dto.ToolCard) and card.decided in _DECIDED:
+    elif isinstance(card, dto.ToolCard) and card.decided in _DECIDED and not _ended_undecided(head):
         icon, tone, word = _DECIDED[card.decided]
     return {"icon": icon, "tone": tone, "word": word}
+
+
+def _ended_undecided(head: Head) -> bool:
+    """Whether a run was stopped while this call of it waited."""
+    return head.state == "stopped" and isinstance(head.card, dto.ToolCard) and head.card.decided == "expired"
 
 
 def fold_words(kind: str, head: Head) -> str:
@@ -98,7 +106,7 @@ def head_map(kind: str, head: Head, looks: Mapping[str, Any]) -> dict[str, Any]:
     said = _WORDS[kind](head, looks)
     detail = visible(head.detail)
     if isinstance(head.card, dto.ToolCard):
-        detail = detail or _UNDONE.get(head.card.decided, "")
+        detail = detail or (_STOPPED_FIRST if _ended_undecided(head) else _UNDONE.get(head.card.decided, ""))
     fold = fold_words(kind, head)
     values |= {
         "detail": detail,

@@ -436,6 +436,8 @@ async def test_stop_ends_what_waits(seat: Seat, host: Host, person: Decider, led
     puppet = seat.puppet
     assert (await puppet.ask(dto.Stop(request=puppet.request(), revision=puppet.binding.revision))).status == "done"
     await ended(puppet, "stopped")
+    newest = [m for m in puppet.told if isinstance(m, dto.RunChanged)][-1]
+    assert newest.waiting == 0, "nothing waits in the header either"
     person.says("approve")
     assert (await proposed(puppet, operation)).status == "stale"
     assert (ledger.effects, person.asked) == ([], [])

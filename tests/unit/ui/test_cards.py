@@ -424,6 +424,12 @@ def test_a_call_that_was_not_done_says_why_and_is_no_failure(decided: dto.Decide
     assert words in values["detail"]
 
 
+def test_a_call_that_waited_when_the_run_was_stopped_is_stopped() -> None:
+    values = asked("expired", "stopped")
+    assert (values["word"], values["operation"]) == ("Stopped", "")
+    assert "stopped before you decided" in values["detail"]
+
+
 def test_an_approved_call_stands_as_any_other_and_says_who_let_it() -> None:
     assert (asked("approved")["word"], asked("approved")["facts"]) == ("Working", "approved by you")
     assert asked("approved", "complete", duration_ms=912)["facts"] == "approved by you · 912 ms"

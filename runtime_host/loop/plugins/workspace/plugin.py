@@ -190,8 +190,8 @@ class WorkspacePlugin(Plugin):
             return f"{fresh} {shown}, {_lines(arguments.get('content'))}."
         if tool == "run":
             return (
-                "Runs a command in the session's folder. It has no network, and of your folders it sees that one and "
-                "installed programs only. Where the session may change files, it can change everything there."
+                "Runs a command in the conversation's folder. It has no network, and of your folders it sees that one "
+                "and installed programs only. Where files may be changed, it can change everything there."
             )
         return ""
 
