@@ -143,3 +143,21 @@ async def test_a_request_whose_record_was_changed_is_not_executed(when: str) -> 
         await bench.store.transact(change)
     assert not (await session.call("book__write", {"entry": "shown"}, "c1")).success
     assert plugin.effects == []
+
+
+async def test_a_credential_that_was_written_anew_makes_what_waits_another_request() -> None:
+    plugin = LedgerPlugin()
+    bench = await bench_with(plugin)
+    await bench.mounts.edit("book", config={"allowed_hosts": ["a.example"]})
+    await bench.mounts.attach("book", {"token": "a-good-token-0001"}, "Ada")
+    session = await bench.session()
+    operation_id = await session.held("book__write", {"entry": "one"}, "c1")
+    [held] = await bench.gateway.pending()
+    bench.now[0] += 1
+    await asyncio.sleep(0.002)
+    await bench.mounts.attach("book", {"token": "another-token-0002"}, "Ada")
+    [shown] = await bench.gateway.pending()
+    assert "credential" in shown.stale
+    said = await bench.gateway.decide(operation_id, approve=True, request_hash=held.request_hash, approver="p")
+    assert said.state == "stale_request"
+    assert plugin.effects == []

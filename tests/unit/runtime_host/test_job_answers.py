@@ -73,3 +73,9 @@ async def test_what_was_said_to_a_run_that_ended_waits_ahead_of_what_was_queued(
         ("follow_up", "Later"),
     ]
     assert await store.read(lambda tx: lane.steers(tx, "s", "r")) == []
+
+
+async def test_an_answer_that_is_written_twice_counts_once(store: AgentStore) -> None:
+    await store.transact(lambda tx: ask(tx, "t1"))
+    assert [await store.transact(lambda tx: answer(tx, "t1")) for _ in range(2)] == ["accepted", "accepted"]
+    assert await metered(store) == ["model.tokens"]
