@@ -108,11 +108,16 @@ def depends_on(tx: AgentTx, mount: MountRow, plugin_version: str) -> dict[str, A
     }
 
 
+UNNAMED: Final = "not named; a credential is attached"
+"""As whom a mount acts whose credential was given no name."""
+
+
 def account_of(tx: AgentTx, mount: MountRow) -> str:
     """As whom a mount acts, in the person's words."""
     secret = _secret(tx, mount)
     label = mount.public_config.get("account")
-    return (secret.account if secret is not None else "") or (label if isinstance(label, str) else "")
+    named = (secret.account if secret is not None else "") or (label if isinstance(label, str) else "")
+    return named or (UNNAMED if secret is not None else "")
 
 
 def _secret(tx: AgentTx, mount: MountRow) -> SecretRow | None:
@@ -193,9 +198,18 @@ def why_stale(tx: AgentTx, approval: ApprovalRow, plugin_version: str | None) ->
     effect = operation.side_effects if operation is not None else "write"
     if rules.verdict(mount.policy, approval.tool, effect, approval.request["args"]).decision == "deny":
         return f"{approval.mount_alias} is not allowed to do this any more."
-    if approval.request_hash != request_hash(approval.operation_id, approval.request, was):
-        return "What is stored of this request is not what was asked."
-    return ""
+    return "" if _is_as_asked(approval, operation) else "What is stored of this request is not what was asked."
+
+
+def _is_as_asked(approval: ApprovalRow, operation: OperationRow | None) -> bool:
+    """Whether a hold and its operation are of the one request that was shown: the operation is what is executed."""
+    request = approval.request
+    if approval.request_hash != request_hash(approval.operation_id, request, approval.depends_on):
+        return False
+    if operation is None:
+        return True
+    asked = request["tool"], request["tool"], approval.mount_alias, digest(request["args"])
+    return asked == (approval.tool, operation.tool, operation.mount_alias, operation.args_hash)
 
 
 def why_over(tx: AgentTx, approval: ApprovalRow, now_ms: int) -> str:

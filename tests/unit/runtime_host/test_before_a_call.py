@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runtime_host.storage.rows import MountRow
+from runtime_host.storage.rows import ApprovalRow, MountRow, OperationRow
 from runtime_host.testing.ledger_plugin import LedgerPlugin
 from runtime_host.tools.base import ToolCall, ToolContext
 from tests.loopback.gate import CONTEXT, Bench, BenchSession
@@ -77,3 +77,32 @@ async def test_a_decision_that_comes_as_a_harness_is_told_to_wait_is_not_lost() 
     assert delivery.payload == "write: one"
     assert plugin.effects == [("write", "one")]
     assert await bench.gateway.undelivered() == ()
+
+
+@pytest.mark.parametrize("decided", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [(OperationRow, {"tool": "set"}), (OperationRow, {"args_hash": "0" * 64}), (ApprovalRow, {"tool": "set"})],
+    ids=["tool", "arguments", "what is shown"],
+)
+async def test_another_call_in_the_place_of_the_one_that_was_shown_is_not_made(
+    kind: Any, fields: dict[str, str], decided: bool
+) -> None:
+    bench, plugin, session = await bench_with(write="approval")
+    operation_id = await session.held("book__write", {"entry": "one"}, "c1")
+    [waits] = await bench.gateway.pending()
+
+    async def decide() -> str:
+        shown = waits.request_hash
+        return (await bench.gateway.decide(operation_id, approve=True, request_hash=shown, approver="p")).state
+
+    if decided:
+        assert await decide() == "approved"
+    row = await bench.store.read(lambda tx: tx.row(kind, operation_id))
+    assert row is not None
+    await bench.store.transact(lambda tx: tx.put_row(msgspec.structs.replace(row, **fields)))
+    if not decided:
+        assert await decide() == "stale_request"
+    delivery = await session.call("book__write", {"entry": "one"}, "c1")
+    assert "not what was asked" in str(delivery.error)
+    assert plugin.effects == []
