@@ -32,6 +32,7 @@ from runtime_host.loop.plugins.http.echoes import Echoes
 from runtime_host.loop.plugins.http.headers import checked_secret, filled, shown, written
 from runtime_host.loop.plugins.http.mounts import Allowed, allowed, check_secret_may_leave
 from runtime_host.loop.plugins.http.page import is_page, read_page
+from runtime_host.loop.rules import holds
 
 if TYPE_CHECKING:
     from runtime_host.loop.plugins.http.journey import Came
@@ -159,7 +160,9 @@ class HttpPlugin(Plugin):
         for name in ("method", "headers", "secret_headers"):
             if name in arguments:
                 where[name] = {"is": arguments[name]}
-        return Rule(tool, where)
+        rule = Rule(tool, where)
+        # A host's rule is of its usual port; of another port only this very call can be said.
+        return rule if holds(rule, tool, arguments) else None
 
     def prompt(self, mount: Mount) -> str:
         hosts = allowed(mount.config).hosts
