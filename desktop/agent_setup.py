@@ -13,6 +13,7 @@ from desktop.agents import AgentRefusedError, PresetView, agent_terms, definitio
 from desktop.choices import Choice
 from desktop.conversations import OWNER
 from desktop.profile_store import AgentRecord
+from desktop.terms import touches_words
 from runtime_host.definitions import SessionOptions
 from runtime_host.errors import AgentRuntimeError
 
@@ -30,7 +31,10 @@ def model_words(host: "Host", record: AgentRecord) -> str:
     choice = choice_of(host, record)
     if record.choice is None:
         return "the usual model"
-    return choice.sentence(record.effort) if choice else "its model is not set up here any more"
+    if choice is None:
+        return "its model is not set up here any more"
+    touches = touches_words(choice.touches, record.uses)
+    return choice.sentence(record.effort, f"touches {touches}" if touches else None)
 
 
 async def presets(host: "Host", choice: Choice | None, folder: str = "") -> list[PresetView]:

@@ -17,7 +17,7 @@ from desktop import names
 from desktop.choices import NATIVE, Choice
 from desktop.host_tools import TOOLS, unknown_tools
 from desktop.profile_store import PRESETS, AgentRecord, Preset, ProfileStore
-from desktop.terms import READS_BY_COMMANDS, Terms, policy_of, terms
+from desktop.terms import READS_BY_COMMANDS, Terms, policy_of, terms, uses_words
 from runtime_host.definitions import AgentDefinition, Effort, Environment, SessionOptions, TrustedContext
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.runtime import AgentRuntime
@@ -33,7 +33,7 @@ NEW_ONES_ONLY = "Conversations that are there keep what they began with; new one
 _CURRENT = "agent"
 
 _TITLES: Final[dict[Preset, tuple[str, str]]] = {
-    "chat": ("Chat", "It touches nothing on this computer: no files and no commands."),
+    "chat": ("Chat", "By itself it touches nothing on this computer: no files and no commands."),
     "read": ("Read a folder", "It reads the files of one folder. It changes none and runs no commands."),
     "work": ("Work in a folder", "It reads and changes the files of one folder, and runs commands without a network."),
 }
@@ -65,8 +65,9 @@ def preset_title(preset: Preset) -> str:
 
 
 def tool_words(record: AgentRecord) -> str:
-    """The tools of an agent in words."""
-    return ", ".join(tool.title for tool in TOOLS if tool.name in record.tools) or "no tools"
+    """The tools of an agent in words, and the mounts that it uses."""
+    tools = ", ".join(tool.title for tool in TOOLS if tool.name in record.tools) or "no tools"
+    return " · ".join(filter(None, (tools, uses_words(record.uses))))
 
 
 def definition(record: AgentRecord) -> AgentDefinition:
@@ -202,6 +203,12 @@ class Agents:
         self._there(record.agent_id)
         return await self._keep(self._checked(record, record.agent_id))
 
+    async def note_uses(self, agent_id: str, uses: tuple[str, ...]) -> None:
+        """Keep which mounts an agent uses, as its own file says; of one that is gone nothing."""
+        record = self._all.get(agent_id)
+        if record is not None and record.uses != uses:
+            await self._keep(msgspec.structs.replace(record, uses=uses))
+
     async def duplicate(self, agent_id: str, name: str = "") -> AgentRecord:
         """Keep another agent like this one, under a name of its own, without any conversation."""
         record = self._there(agent_id)
@@ -281,6 +288,8 @@ class Agents:
             instructions=_instructions(record.instructions),
             folder=_folder(record),
             tools=tuple(dict.fromkeys(record.tools)),
+            # What its own file says, whatever is asked for.
+            uses=known.uses if (known := self._all.get(agent_id)) is not None else (),
         )
 
 
@@ -313,4 +322,4 @@ def _folder(record: AgentRecord) -> str:
 def record_row(record: AgentRecord) -> dict[str, Any]:
     """An agent as programs read it."""
     kept = msgspec.to_builtins(record)
-    return {"agent": kept.pop("agent_id"), **kept, "tools": list(record.tools)}
+    return {"agent": kept.pop("agent_id"), **kept, "tools": list(record.tools), "uses": list(record.uses)}

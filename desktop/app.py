@@ -45,6 +45,7 @@ from desktop.host_lock import HostLock
 from desktop.isolation import Launch, launch_dialog, walls
 from desktop.late_driver import LateDriver
 from desktop.local_model import BuiltinModel, available
+from desktop.mounts import reaching
 from desktop.network import Network
 from desktop.orders.operations import Operations
 from desktop.paths import ProfilePaths
@@ -55,7 +56,7 @@ from desktop.window import Window
 from runtime_host.connectors.base import Connector, ConnectorRegistry
 from runtime_host.drivers.base import AgentDriver
 from runtime_host.drivers.native.driver import NativeDriver
-from runtime_host.errors import AgentRuntimeError, StorageDamagedError
+from runtime_host.errors import AgentRuntimeError, StorageDamagedError, StorageError
 from runtime_host.loop.artifact_store import shelves
 from runtime_host.loop.gateway import Gateway
 from runtime_host.loop.seeds import USUAL_SEEDS
@@ -64,6 +65,7 @@ from runtime_host.models.facts import ModelFacts, facts_for
 from runtime_host.models.reasoning import Harness, ReasoningMap
 from runtime_host.programs import Toolchains
 from runtime_host.runtime import AgentRuntime, LocalBackend
+from runtime_host.storage.rows import MountRow
 from runtime_host.storage.salvage import set_aside
 from ui.wire import dto
 
@@ -211,6 +213,7 @@ class Host:
                 outside=sealing_keys.outside(self.credentials),
                 on_held=self.approvals.held,
                 on_decided=self.approvals.decided,
+                on_mounts=self._mounts_changed,
             )
         )
         stack.push_async_callback(self.runtime.aclose)
@@ -305,6 +308,14 @@ class Host:
     async def gateway(self, agent_id: str) -> Gateway:
         """The mounts of an agent and its calls that wait."""
         return await self.runtime.gateway(agent_id)
+
+    async def _mounts_changed(self, agent_id: str, rows: tuple[MountRow, ...]) -> None:
+        """Keep what an agent uses where it is told without its file being opened."""
+        try:
+            await self.agents.note_uses(agent_id, reaching(rows))
+        except StorageError as fault:
+            # It is told anew when the agent is next opened.
+            log.warning("which mounts %s uses was not kept: %s", agent_id, fault.error_code)
 
     def default_choice(self) -> Choice | None:
         """What a new conversation goes to unless it is said otherwise."""

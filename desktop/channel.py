@@ -566,9 +566,6 @@ class RendererChannel:
         """What stands on a page is not what it was: made anew if it was ever opened."""
         if page in self._pages:
             self._make_page(page)
-        if page == "mounts":
-            # What is used stands in the header too.
-            self.changed("selected")
 
     def tell(self, message: dto.Message) -> None:
         """Send a rare message of the host's own: a notice, raise, close, the self-test's rows.

@@ -429,6 +429,8 @@ def _standing_in_words(row: dict[str, Any]) -> str:
     lines.append(f"{row['connection']}, {row['activity']}")
     if row.get("folder"):
         lines.append(f"in {row['folder']}: {row['access']}")
+    if row.get("uses"):
+        lines.append(terms.uses_words(row["uses"]))
     if row["quarantined"]:
         lines.append("It takes no more messages, because something of it may still be going on. Begin a new session.")
     lines += [
@@ -570,6 +572,7 @@ def _inspection_in_words(row: dict[str, Any]) -> str:
         for name, entry in sorted(row["capabilities"].items())
     ]
     lines += [f"enforced: {field} by {who}" for field, who in sorted(row["enforcement"].items())]
+    lines += [terms.uses_words(row["uses"])] if row["uses"] else []
     lines += [f"needs: {sentence}" for sentence in row["prerequisites"]]
     return "\n".join(lines)
 

@@ -20,12 +20,11 @@ from desktop.desk_setup import SetupDesk, agent_id, fitting, not_done
 from desktop.dialogs import DeleteConfirmation
 from desktop.isolation import drawing_uid, seal_host
 from desktop.isolation.decoys import decoys
-from desktop.mounts import uses_words
 from desktop.orders.answers import unresolved_in_words
 from desktop.profile_store import AgentRecord
 from desktop.questions import folder as folder_entry
 from desktop.questions.folder import Folder
-from desktop.terms import Terms, access_words
+from desktop.terms import Terms, access_words, uses_words
 from runtime_host.errors import AgentRuntimeError, AgentUnresolvedEffectError
 from runtime_host.loop.held import Decided
 from runtime_host.run import Run
@@ -78,6 +77,8 @@ class WindowDesk:
         self._tasks: set[asyncio.Task[None]] = set()
         self._chosen: Choice | None = None
         """What the selected binding goes to, as it was shown last."""
+        self._uses: tuple[str, ...] = ()
+        """The mounts that its agent uses."""
         self.setup = SetupDesk(host, self._channel_of)
         self.setup.proposals |= {"choose-folder": self._choose_folder, "clear-folder": self._clear_folder}
         self._commands: dict[type, Callable[[Any, str, ChannelAuthority], Awaitable[dto.Outcome]]] = {
@@ -244,18 +245,18 @@ class WindowDesk:
         ending, total = await self._standing(conversation_id) if conversation_id else (None, 0)
         choice, effort = conversations.choice_of(row.record) if row else await self._choice_for_new()
         agent = self._host.agents.get(row.record.agent_id) if row else self._agent_for_new()
-        if choice != self._chosen:
-            self._chosen = choice
+        uses = agent.uses if agent is not None else ()
+        if (choice, uses) != (self._chosen, self._uses):
+            self._chosen, self._uses = choice, uses
             if (channel := self._channel_of(authority)) is not None:
                 channel.changed("choices")
         folder = await self._folder(conversation_id, choice, agent, begun=total > 0)
-        uses = await self._uses(agent)
         first, *rest = await _cleaned_pieces(await conversations.draft(conversation_id))
         selected = dto.Selected(
             revision=revision,
             conversation=conversation_id,
             title=sanitize.line(row.record.title) if row else "",
-            sentence=sanitize.line(_header(choice, effort, row, folder, uses)),
+            sentence=sanitize.line(_header(choice, effort, row, folder, agent)),
             choice=choice.choice_id if choice else None,
             effort=effort,
             enter=ENTER_NO_FOLDER if folder.missing else _enter(ending, choice),
@@ -288,16 +289,6 @@ class WindowDesk:
             use = "fixed"
         access = access_words(terms.policy) if terms is not None and path else ""
         return _FolderView(path or "", access, use, use == "required" and not path)
-
-    async def _uses(self, agent: AgentRecord | None) -> str:
-        """What the agent reaches beside a folder, in words; empty for nothing."""
-        if agent is None or not self._host.paths.agent_store(agent.agent_id).exists():
-            return ""
-        try:
-            return uses_words(await (await self._host.gateway(agent.agent_id)).mounts.all())
-        except AgentRuntimeError:
-            # Its file cannot be read, which is said at the run.
-            return ""
 
     async def _terms_of(self, conversation_id: str) -> Terms | None:
         try:
@@ -351,8 +342,9 @@ class WindowDesk:
         if conversation_id is None or ending is None:
             return 0
         reference = await self._host.conversations.reference(conversation_id)
-        if not self._host.approvals.known(reference.session_id) and ending.state != "waiting":
-            return 0
+        known = self._host.approvals.known(reference.session_id)
+        if known or ending.state != "waiting":
+            return known
         return len(await self._host.approvals.waiting(reference.agent_id, reference.session_id))
 
     async def queued(self, conversation_id: str) -> dto.Queued:
@@ -402,7 +394,7 @@ class WindowDesk:
         await self._host.conversations.keep_draft(conversation_id, text)
 
     def choices(self, text: str, connector: str | None, authority: ChannelAuthority) -> dto.Choices:
-        return self.setup.choices(self._host.choices(), text, connector, self._chosen)
+        return self.setup.choices(self._host.choices(), text, connector, self._chosen, self._uses)
 
     async def connectors(self, authority: ChannelAuthority) -> dto.Connectors:
         return await self.setup.connectors(authority)
@@ -769,11 +761,11 @@ class _FolderView(NamedTuple):
     missing: bool
 
 
-def _header(choice: Choice | None, effort: str, row: Row | None, folder: _FolderView, uses: str) -> str:
+def _header(choice: Choice | None, effort: str, row: Row | None, folder: _FolderView, agent: AgentRecord | None) -> str:
     if choice is not None:
-        if folder.missing:
-            return choice.sentence(effort, "no folder chosen yet")
-        return choice.sentence(effort, " · ".join(filter(None, (folder.access, uses))) or "touches nothing")
+        access = "no folder chosen yet" if folder.missing else folder.access
+        uses = uses_words(agent.uses) if agent is not None else ""
+        return choice.sentence(effort, " · ".join(filter(None, (access, uses))) or "touches nothing")
     return gone(row.record.choice) if row is not None and row.record.choice else "Choose a model"
 
 

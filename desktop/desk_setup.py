@@ -36,6 +36,7 @@ from desktop.questions import program as program_entry
 from desktop.questions.connector import edit, enter_connector, remove, rotate
 from desktop.questions.model import declare_model
 from desktop.sizes import size_words
+from desktop.terms import touches_words
 from runtime_host.connectors.base import Connector
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop.mounts import MountBook, MountReport
@@ -139,8 +140,18 @@ class SetupDesk:
 
     # ------------------------------------------------------------------ reading
 
-    def choices(self, book: ChoiceBook, text: str, connector: str | None, chosen: Choice | None) -> dto.Choices:
-        """The first entries of the picker in which `text` is found. `connector` is an id of the wire."""
+    def choices(
+        self, book: ChoiceBook, text: str, connector: str | None, chosen: Choice | None, uses: tuple[str, ...] = ()
+    ) -> dto.Choices:
+        """The first entries of the picker in which `text` is found.
+
+        Args:
+            book: what is offered.
+            text: what is looked for.
+            connector: by its id of the wire.
+            chosen: what the selected binding goes to.
+            uses: the mounts of its agent.
+        """
         name = None if connector is None else (found.name if (found := self._connector(connector)) else "")
         default = book.default()
         total, offered = book.search(text, name, dto.MOST_CHOICES)
@@ -148,8 +159,8 @@ class SetupDesk:
             filter=text,
             connector=connector,
             total=total,
-            choices=fitting(choice_row(choice, default) for choice in offered),
-            chosen=choice_row(chosen, default) if chosen is not None else None,
+            choices=fitting(choice_row(choice, default, uses) for choice in offered),
+            chosen=choice_row(chosen, default, uses) if chosen is not None else None,
         )
 
     async def connectors(self, authority: ChannelAuthority) -> dto.Connectors:
@@ -684,7 +695,7 @@ def profile_id(name: str) -> str:
     return sanitize.wire_id("profile:" + name)
 
 
-def choice_row(choice: Choice, default: Choice | None) -> dto.Choice:
+def choice_row(choice: Choice, default: Choice | None, uses: tuple[str, ...] = ()) -> dto.Choice:
     builtin = choice.vendor == "builtin"
     return dto.Choice(
         id=choice.choice_id,
@@ -693,7 +704,7 @@ def choice_row(choice: Choice, default: Choice | None) -> dto.Choice:
         model=sanitize.line(choice.model),
         efforts=tuple(sanitize.line(effort) for effort in choice.efforts[:12]),
         runs=choice.runs,
-        touches=choice.touches,
+        touches=sanitize.line(touches_words(choice.touches, uses)),
         bills=choice.bills,
         note=sanitize.sentence(choice.note),
         available=choice.available,

@@ -18,7 +18,6 @@ MOST_TOOLS: Final = 200
 MOST_WARNINGS: Final = 16
 ROW_BYTES: Final = 24 * 1024
 """Of the tools of one mount, about: the rest is counted."""
-MOST_NAMED: Final = 3
 _AT_HOME: Final = frozenset({"workspace", "artifacts"})
 """Plugins that reach nothing but the folder of the conversation and what calls before put aside."""
 
@@ -94,12 +93,9 @@ def _tool(line: ToolLine) -> dto.MountTool:
     )
 
 
-def uses_words(rows: Iterable[MountRow]) -> str:
-    """What is reached through these mounts beside a folder and what was put aside; empty for nothing."""
-    names = [row.alias for row in rows if not row.closed and row.plugin not in _AT_HOME]
-    if len(names) > MOST_NAMED:
-        return f"uses {len(names)} mounts"
-    return f"uses {', '.join(names)}" if names else ""
+def reaching(rows: Iterable[MountRow]) -> tuple[str, ...]:
+    """The mounts, of those that may be used, by which more is reached than a folder and what was put aside."""
+    return tuple(sanitize.line(row.alias) for row in rows if row.plugin not in _AT_HOME)
 
 
 def about(config: Mapping[str, Any], settings: Sequence[Setting] = ()) -> str:

@@ -52,6 +52,8 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
         preset: what its conversations may touch.
         folder: where they read or work; "" when they touch nothing.
         tools: of the host, by their names.
+        uses: its mounts that may be used and reach more than a folder, by their names: what its own file says, kept
+            here so that it is told without that being opened.
     """
 
     agent_id: str
@@ -63,6 +65,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     preset: Preset = "chat"
     folder: str = ""
     tools: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
 
 
 class ConversationSession(NamedTuple):

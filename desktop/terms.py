@@ -7,7 +7,7 @@ folder that is named without more is read only; nothing that a harness can do is
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from runtime_host.definitions import Environment
@@ -25,6 +25,9 @@ POLICIES: Mapping[str, Policy] = {
 
 READS_BY_COMMANDS: Final = frozenset({"openai.codex.sdk"})
 """Harnesses that look at files by commands and by nothing else: to read there is to run commands that cannot write."""
+
+
+MOST_NAMED: Final = 3
 
 
 class Terms(NamedTuple):
@@ -50,6 +53,25 @@ def access_words(policy: Policy) -> str:
     if writes:
         return "reads and changes files, runs commands" if runs else "reads and changes files"
     return "reads only; its commands cannot write" if runs else "reads only"
+
+
+def mounts_named(names: Sequence[str]) -> str:
+    """Mounts, by their names as long as those are few."""
+    return f"{len(names)} mounts" if len(names) > MOST_NAMED else ", ".join(names)
+
+
+def uses_words(names: Sequence[str]) -> str:
+    """What is used besides a folder; empty for nothing."""
+    return f"uses {mounts_named(names)}" if names else ""
+
+
+def touches_words(touches: str, names: Sequence[str]) -> str:
+    """What a harness may touch for an agent that has these mounts."""
+    if not names:
+        return touches
+    reached = f"what {mounts_named(names)} {'reaches' if len(names) == 1 else 'reach'}"
+    folder = touches.removeprefix("nothing").removeprefix(", or ")
+    return f"{folder}, and {reached}" if folder else reached
 
 
 def terms(policy: str | None, environment: str | None, driver: str = "") -> Terms | None:

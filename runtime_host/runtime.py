@@ -53,6 +53,7 @@ from runtime_host.loop.credentials import MountCredentials, Outside
 from runtime_host.loop.gateway import HOLD_MS, IDLE_S, Gateway, Held, ResultShelf, Rights
 from runtime_host.loop.held import Decided
 from runtime_host.loop.kept import Ground
+from runtime_host.loop.mounts import OnUse
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.loop.plugins.base import Plugin
 from runtime_host.loop.sealing import Seals
@@ -155,6 +156,7 @@ class LocalBackend:
         hold_ms: after which a call that waits for a person counts as denied; None is never.
         gateway_idle_s: how long after its last use a plugin lets go of what it holds.
         on_held, on_decided: told of calls that begin to wait for a person, and of what became of that.
+        on_mounts: told of an agent's mounts that may be used, after each change of them and when it is first opened.
 
     Raises:
         AgentDriverConfigurationError: two drivers of one id, or a bound that is too small.
@@ -186,6 +188,7 @@ class LocalBackend:
         gateway_idle_s: float = IDLE_S,
         on_held: Callable[[Held], None] | None = None,
         on_decided: Callable[[Decided], None] | None = None,
+        on_mounts: OnUse | None = None,
     ) -> None:
         self._drivers: dict[str, AgentDriver] = {}
         for driver in drivers:
@@ -224,6 +227,7 @@ class LocalBackend:
                 "idle_s": gateway_idle_s,
                 "on_held": on_held,
                 "on_decided": on_decided,
+                "on_mounts": on_mounts,
             },
         )
         self._gateways: dict[str, Gateway] = {}

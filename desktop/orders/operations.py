@@ -129,6 +129,7 @@ class Operations:
             touches = {
                 "folder": on.environment.path if on is not None else None,
                 "access": access_words(on.policy) if on is not None else "",
+                "uses": await self._uses(name),
             }
             await send({"row": {**await self._session_row(name), **touches, **answers.standing(state)}})
             return COMPLETED
@@ -318,12 +319,19 @@ class Operations:
         name, reference, run = await self._host.conversations.find_run(str(arguments["run"]))
         return await answers.unless(stop, asyncio.ensure_future(answers.result(run, name, reference, send)))
 
+    async def _uses(self, conversation_id: str) -> list[str]:
+        """The mounts that a conversation's agent uses."""
+        row = await self._host.conversations.row(conversation_id)
+        agent = self._host.agents.get(row.record.agent_id) if row is not None else None
+        return list(agent.uses) if agent is not None else []
+
     async def _inspect(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         agent = self._agent_for_new(arguments)
         choice, effort = await self.choice(arguments, None, agent)
         found = await self._host.conversations.inspect(choice, effort, _terms(arguments, agent, choice), agent.agent_id)
         bound = choice.execution(effort).model_dump(mode="json")
-        await send({"row": {"execution": bound, **found.model_dump(mode="json")}})
+        row = {"execution": bound, **found.model_dump(mode="json"), "uses": list(agent.uses)}
+        await send({"row": row})
         return COMPLETED
 
     async def _export(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:

@@ -26,6 +26,7 @@ from runtime_host.loop.mounts import (
     MountBook,
     MountRefusedError,
     MountSetReport,
+    OnUse,
     check_plugin,
     checked_config,
     consent_of,
@@ -156,6 +157,7 @@ class Gateway:
         hold_ms: after which a held call counts as denied; None is never.
         idle_s: how long after the last use plugins are let go.
         on_held, on_decided: told of every hold and decision; neither may take long.
+        on_mounts: told of the mounts that may be used, after each change of them and at the first use.
     """
 
     def __init__(
@@ -169,11 +171,12 @@ class Gateway:
         idle_s: float = IDLE_S,
         on_held: Callable[[Held], None] | None = None,
         on_decided: Callable[[Decided], None] | None = None,
+        on_mounts: OnUse | None = None,
     ) -> None:
         for plugin in ground.plugins.values():
             check_plugin(plugin)
         self.ground = ground
-        self.mounts = MountBook(ground)
+        self.mounts = MountBook(ground, on_mounts)
         self.shelf = shelf
         self.hold_ms = hold_ms
         self._rights = rights
@@ -216,6 +219,7 @@ class Gateway:
     async def _open(self) -> None:
         store = await self.ground.store()
         await store.transact(lambda tx: sow(tx, self.ground, self._seeds))
+        await self.mounts.tell_use()
         await self.ground.credentials.arm()
         if self.shelf is not None:
             await self.shelf.sweep()

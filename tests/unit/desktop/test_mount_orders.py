@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from desktop.app import Host
@@ -10,6 +11,8 @@ from desktop.orders.mounts import parked_name
 from runtime_host.connectors.base import SecretRef
 from runtime_host.testing.ledger_plugin import LedgerPlugin
 from tests.unit.desktop.ledgers import deciding, with_ledger
+from tests.unit.desktop.seat import Seat
+from ui.wire import dto
 
 pytestmark = pytest.mark.process
 
@@ -138,3 +141,41 @@ async def test_to_look_at_a_mount_is_answered_in_the_dialog_alone(
     [asked] = person.asked
     assert asked.heading == "May this be started?"
     assert any("/bin/true" in text for _, _, text in asked.parts)
+
+
+async def test_what_an_agent_uses_is_said_everywhere_without_its_file_being_opened(
+    order: Orders, host: Host, seat: Seat
+) -> None:
+    puppet, agent_id = seat.puppet, host.agents.current.agent_id
+    await puppet.lock()
+    assert (await puppet.wait_for(dto.Selected)).sentence.endswith(" · touches nothing")
+    # What every agent is begun with reaches nothing but a folder, and the web is switched off.
+    await order("mounts")
+    assert host.agents.current.uses == ()
+    await order("mount-add", plugin="ledger", alias="book")
+    said = await puppet.wait_for(dto.Selected, lambda m: m.sentence.endswith(" · uses book"))
+    assert "touches nothing" not in said.sentence
+    await host.stores.rest()
+    assert host.stores.open_files() == 0
+    offered = host.desk.choices("", None, seat.channel.authority).choices
+    assert {(choice.folder, choice.touches) for choice in offered} == {
+        ("optional", "one folder that you choose, and what book reaches"),
+        ("never", "what book reaches"),
+    }
+    assert (await host.desk.selected(seat.channel.authority))[0].sentence.endswith(" · uses book")  # type: ignore[attr-defined]
+    # Two orders are of one mind with it: what would be bound, and what an agent is.
+    assert (await order("inspect"))[1]["row"]["uses"] == ["book"]
+    assert (await order("agents"))[1]["row"]["uses"] == ["book"]
+    assert host.stores.open_files() == 0
+    # What is kept is not what somebody says of an agent, and a copy has no mounts.
+    edited = await host.agents.edit(msgspec.structs.replace(host.agents.current, uses=(), description="x"))
+    assert edited.uses == ("book",)
+    assert (await host.agents.duplicate(agent_id)).uses == ()
+    await order("mount-rename", alias="book", new="diary")
+    await order("mount-switch", alias="web", to="on")
+    await puppet.wait_for(dto.Selected, lambda m: m.sentence.endswith(" · uses web, diary"))
+    await order("mount-switch", alias="diary", to="off")
+    after = len(puppet.told)
+    await order("mount-remove", alias="web", confirmed=True)
+    await puppet.wait_for(dto.Selected, lambda m: m.sentence.endswith(" · touches nothing"), after=after)
+    assert host.agents.current.uses == ()
