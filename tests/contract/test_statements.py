@@ -1,6 +1,7 @@
 """The table of statements names tests that exist: a promise whose test is gone is no promise."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ def named() -> list[str]:
     return re.findall(r"`([a-z_/]+\.py::[A-Za-z0-9_:]+)`", README.read_text("utf-8"))
 
 
+@functools.cache
 def classes_and_functions(path: Path) -> dict[str, ast.AST]:
     tree = ast.parse(path.read_text("utf-8"))
     found: dict[str, ast.AST] = {}

@@ -154,7 +154,6 @@ async def test_a_credential_that_was_written_anew_makes_what_waits_another_reque
     operation_id = await session.held("book__write", {"entry": "one"}, "c1")
     [held] = await bench.gateway.pending()
     bench.now[0] += 1
-    await asyncio.sleep(0.002)
     await bench.mounts.attach("book", {"token": "another-token-0002"}, "Ada")
     [shown] = await bench.gateway.pending()
     assert "credential" in shown.stale
