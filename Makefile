@@ -53,7 +53,7 @@ soak:
 
 bench:
 	@$(PREPARE) dev
-	$(SESSION) $(BIN)/python -m tests.benchmarks $(if $(ARGS),$(ARGS),start stream idle storage journal wire)
+	$(SESSION) $(BIN)/python -m tests.benchmarks $(if $(ARGS),$(ARGS),start stream idle storage journal loop wire)
 
 screenshots:
 	@$(PREPARE) dev

@@ -112,8 +112,9 @@ class Turn(NamedTuple):
         parts: of an input that came in parts; a file's path is the real one, inside the workspace.
         response_format: what the answer is to be; the runtime checks it in any case.
         metadata: the caller's remarks on this run.
-        tools: calls the host tools that the definition selects; None when it selects none. With
-            `tools.earlier` the run goes on from there: the input was sent before, and is not sent again.
+        tools: calls the host tools that the definition selects and those of mounts; None where there can be none.
+            It may offer nothing now: a call all the same is answered with why. With `tools.earlier` the run goes on
+            from there: the input was sent before, and is not sent again.
         lane: keeps what a model is asked; None for a driver that does not resume.
     """
 
