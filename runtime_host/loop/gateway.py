@@ -9,6 +9,7 @@ credential is opened for one call and refused before anything is sent; a held ca
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -66,6 +67,7 @@ DECISION: Final = "decision-"
 """Request ids that begin so are of messages that tell of a decision, and nobody else's."""
 KEPT_RESULT_BYTES: Final = 256 * 1024
 _TRIES: Final = 3
+_CALL_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,80}", re.ASCII)
 
 
 class ResultShelf(Artifacts, Protocol):
@@ -939,7 +941,9 @@ def decision_request(operation_id: str) -> str:
 
 def decision_message(approval: ApprovalRow, operation: OperationRow) -> str:
     """What a harness is told next that was told to expect a message."""
-    what = f"The call {operation.call_id} of {operation.tool} ({operation.mount_alias}) that was paused"
+    # An id is the model's own word, and this is a message of ours: one that is more than an id is not repeated.
+    which = f"{operation.call_id} " if _CALL_ID.fullmatch(operation.call_id) else ""
+    what = f"The call {which}of {operation.tool} ({operation.mount_alias}) that was paused"
     if approval.state != "approved":
         return f"{what} was not allowed. {held.told_decision(approval)}"
     if operation.status in ("succeeded", "failed"):
