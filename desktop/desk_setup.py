@@ -42,6 +42,7 @@ from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop.mounts import MountBook, MountReport
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.loop.plugins.base import CredentialCheck
+from runtime_host.storage.rows import SeedRow
 from ui.wire import dto
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Visit:
         self.tests = asyncio.Semaphore(TESTS_AT_ONCE)
         self.mounts: dict[str, tuple[str, str]] = {}
         """(agent, installation) of each mount that was shown."""
+        self.news: dict[str, tuple[SeedRow, ...]] = {}
+        """What was told of each of them once, by its installation."""
 
 
 class SetupDesk:
@@ -275,11 +278,17 @@ class SetupDesk:
 
     async def _mounts(self, authority: ChannelAuthority) -> list[dto.Message]:
         record = await self._mounts_agent(authority)
-        report = await (await self._host.gateway(record.agent_id)).mounts.report()
+        book = (await self._host.gateway(record.agent_id)).mounts
+        report = await book.report()
+        await book.told(report)
         visit = self._visit(authority)
         for each in report.mounts:
             place = record.agent_id, each.row.installation_id
             visit.mounts[mounts.mount_id(each.row.installation_id)] = place
+            visit.news[place[1]] = (*visit.news.get(place[1], ()), *each.news)
+        # What is told once stands as long as the window does.
+        shown = tuple(each._replace(news=visit.news[each.row.installation_id]) for each in report.mounts)
+        report = report._replace(mounts=shown)
         return [mounts.page(agent_id(record), record.name, report)]
 
     def _on_mount(

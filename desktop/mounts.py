@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from desktop import sanitize
-from runtime_host.loop.mounts import MountReport, MountSetReport, ToolLine
+from runtime_host.loop.mounts import MountReport, MountSetReport, ToolLine, news_words
 from runtime_host.loop.plugins.base import Setting
 from runtime_host.storage.rows import MountRow
 from ui.wire import dto
@@ -72,7 +72,7 @@ def row(report: MountReport) -> dto.MountRow:
 
 def warnings_of(report: MountReport) -> list[str]:
     """What has to be looked at, and what was left out."""
-    warnings = list(report.warnings)
+    warnings = [*report.warnings, *(news_words(each, report.row) for each in report.news)]
     if report.consent is not None:
         warnings.append(f"It does nothing before you have agreed: {report.consent.effect}")
     if report.skipped:

@@ -55,9 +55,11 @@ class MountOrders:
 
     async def _list(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         record = self._agent(arguments)
-        report = await (await self._host.gateway(record.agent_id)).mounts.report()
+        book = (await self._host.gateway(record.agent_id)).mounts
+        report = await book.report()
         for each in report.mounts:
             await send({"row": {"agent": record.agent_id, **mounts.told(each)}})
+        await book.told(report)
         return COMPLETED
 
     async def _waiting(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:

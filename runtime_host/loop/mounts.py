@@ -35,7 +35,14 @@ from runtime_host.loop.plugins.base import (
     digest_of_tools,
 )
 from runtime_host.storage.base import AgentTx
-from runtime_host.storage.rows import ConnectionRow, MountRow, PluginChoiceRow, PluginValueRow, PluginVersionRow
+from runtime_host.storage.rows import (
+    ConnectionRow,
+    MountRow,
+    PluginChoiceRow,
+    PluginValueRow,
+    PluginVersionRow,
+    SeedRow,
+)
 from runtime_host.structured import check_schema
 
 T = TypeVar("T")
@@ -90,6 +97,7 @@ class MountReport(NamedTuple):
         state, state_words: whether it can be used, and why not.
         consent: what a person has to agree to before it does anything; None when there is nothing (more).
         skipped: tools that another side told and that were not admitted, with why.
+        news: what was done to it without the person, and was not told yet.
     """
 
     row: MountRow
@@ -104,6 +112,7 @@ class MountReport(NamedTuple):
     can_refresh: bool
     consent: Consent | None
     skipped: tuple[tuple[str, str], ...] = ()
+    news: tuple[SeedRow, ...] = ()
 
 
 class MountSetReport(NamedTuple):
@@ -668,8 +677,16 @@ class MountBook:
 
         rows, off = await self._read(read)
         names = names_in(ground, rows)
+        news = await self._read(lambda tx: [each for each in tx.rows(SeedRow) if not each.told])
         open_rows = [row for row in rows if row.alias not in off and row.plugin in ground.plugins]
-        told = tuple([await self._report(row, row.alias in off, names, open_rows) for row in rows])
+        told = tuple(
+            [
+                (await self._report(row, row.alias in off, names, open_rows))._replace(
+                    news=tuple(each for each in news if each.alias == row.alias)
+                )
+                for row in rows
+            ]
+        )
         return MountSetReport(
             ground.agent_id,
             told,
@@ -732,6 +749,18 @@ class MountBook:
             MountRefusedError: there is none of this id.
         """
         return self._plugin(plugin_id)
+
+    async def told(self, report: MountSetReport) -> None:
+        """Note that a person was told the news of a report: they are told once."""
+        news = [each for mount in report.mounts for each in mount.news]
+
+        def note(tx: AgentTx) -> None:
+            for each in news:
+                if tx.row(SeedRow, each.alias, each.since) == each:
+                    tx.put_row(msgspec.structs.replace(each, told=True))
+
+        if news:
+            await (await self._ground.store()).transact(note)
 
     async def tell_use(self) -> None:
         """Tell who wants to know which mounts may be used now."""
@@ -844,6 +873,17 @@ def ordered(ground: Ground, rows: Iterable[MountRow]) -> tuple[MountRow, ...]:
 
 def _said(row: MountRow, tool: PluginTool) -> rules.Decision:
     return rules.verdict({**row.policy, "rules": []}, tool.name, tool.side_effects, {}).decision
+
+
+def news_words(news: SeedRow, row: MountRow) -> str:
+    """What was done to a mount without the person."""
+    match news.outcome:
+        case "added":
+            return "Every agent is begun with this one. You can change, switch off or remove it; it does not come back."
+        case "taken":
+            return f"Agents are begun with a mount called {row.alias} now. You had one already; it stays as it is."
+        case _:
+            return f"It goes on with version {row.tool_version} of {row.plugin} now, set up as it was."
 
 
 def _gated_elsewhere(row: MountRow, tool: PluginTool, others: Iterable[MountRow]) -> list[str]:

@@ -263,7 +263,7 @@ async def test_what_the_next_conversation_touches_begins_anew(
     await propose(sitting, "choose-folder")
     reading = await puppet.wait_for(dto.Selected, lambda s: s.folder != "", after=after)
     assert reading.access == "reads only"
-    assert "reads only, uses web" in reading.sentence
+    assert "reads only · uses web" in reading.sentence
 
 
 async def test_a_model_that_calls_no_tools_works_in_no_folder(sitting: Seat, local: Host) -> None:

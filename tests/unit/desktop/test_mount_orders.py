@@ -9,6 +9,9 @@ import pytest
 from desktop.app import Host
 from desktop.orders.mounts import parked_name
 from runtime_host.connectors.base import SecretRef
+from runtime_host.loop.seeds import USUAL_SEEDS, sow
+from runtime_host.storage.base import AgentTx
+from runtime_host.storage.rows import SeedRow
 from runtime_host.testing.ledger_plugin import LedgerPlugin
 from tests.unit.desktop.ledgers import deciding, with_ledger
 from tests.unit.desktop.seat import Seat
@@ -179,3 +182,38 @@ async def test_what_an_agent_uses_is_said_everywhere_without_its_file_being_open
     await order("mount-remove", alias="web", confirmed=True)
     await puppet.wait_for(dto.Selected, lambda m: m.sentence.endswith(" · touches nothing"), after=after)
     assert host.agents.current.uses == ()
+
+
+async def test_what_was_done_to_mounts_without_the_person_is_told_once(order: Orders, host: Host, seat: Seat) -> None:
+    def told(page: dto.Mounts) -> dict[str, tuple[str, ...]]:
+        return {row.alias: row.warnings for row in page.rows}
+
+    await order("mounts")
+    rows = [line["row"] for line in order.said]
+    assert [row["alias"] for row in rows] == ["files", "artifacts", "web"]
+    assert all("Every agent is begun with this one" in row["warnings"][0] for row in rows)
+    order.said.clear()
+    await order("mounts")
+    assert [line["row"]["warnings"] for line in order.said] == [[], [], []]
+    # A version of its plugin that is newer than the mount, and an agent that had one of the name already.
+    gateway, store = await host.gateway("assistant"), await host.stores.open("assistant")
+    web, files = (await gateway.mounts.all())[2], (await gateway.mounts.all())[0]
+
+    def older(tx: AgentTx) -> None:
+        tx.put_row(msgspec.structs.replace(web, tool_version="0"))
+        tx.delete_row(SeedRow, files.alias, "1")
+        sow(tx, gateway.ground, USUAL_SEEDS)
+
+    await store.transact(older)
+    await seat.puppet.lock()
+    for _ in range(2):
+        # It stands as long as the window does, and is told in no other place any more.
+        after = len(seat.puppet.told)
+        await seat.puppet.say(dto.WantPage(page="mounts"))
+        page = told(await seat.puppet.wait_for(dto.Mounts, after=after))
+        assert "You had one already; it stays as it is." in page["files"][0]
+        assert page["web"][0].startswith(f"It goes on with version {web.tool_version} of http now")
+        assert page["artifacts"] == ()
+    order.said.clear()
+    await order("mounts")
+    assert [line["row"]["warnings"] for line in order.said] == [[], [], []]
