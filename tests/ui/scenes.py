@@ -1224,8 +1224,12 @@ def mounts_hostile(stage: Stage) -> None:
 
 
 WAITS = dto.RunView(id="r9", state="waiting", sentence="1 call waits for your decision. Nothing runs until then.")
-GATED: dict[str, Any] = {"sentence": "Remuda native · gpt-5.5 · medium · works in a folder", "folder": FOLDER,
-                         "access": "Read and change files", "folder_use": "fixed"}  # fmt: skip
+GATED: dict[str, Any] = {
+    "sentence": "Remuda native · gpt-5.5 · medium · reads and changes files · uses hub, web",
+    "folder": FOLDER,
+    "access": "reads and changes files",
+    "folder_use": "fixed",
+}
 
 
 def asked_of(stage: Stage, *calls: tuple[str, str, str, dto.ToolCard]) -> None:
