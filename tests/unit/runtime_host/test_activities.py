@@ -443,7 +443,14 @@ def shows(text: str, id_: str = "t") -> DriverEvent:
 async def test_what_a_call_shows_while_it_goes_on_is_its_text_until_there_is_a_result() -> None:
     started, completed = tool(name="run", result="Done, with exit code 0.")
     gate = asyncio.Event()
-    steps = [started, shows(f"one\n{KEY[:9]}"), shows(f"{KEY[9:]}\ntwo\n"), Hold(gate), completed, *reply("Done.")]
+    steps: list[Any] = [
+        started,
+        shows(f"one\n{KEY[:9]}"),
+        shows(f"{KEY[9:]}\ntwo\n"),
+        Hold(gate),
+        completed,
+        *reply("Done."),
+    ]
     async with Stage(Script(steps)) as stage:
         stage.connectors.redactor.add(KEY)
         session = await stage.open()
