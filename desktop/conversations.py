@@ -40,7 +40,8 @@ from runtime_host.errors import (
     StorageError,
 )
 from runtime_host.loop import held, lane
-from runtime_host.loop.gateway import DECISION, decision_request
+from runtime_host.loop.gateway import decision_request
+from runtime_host.loop.held import DECISION
 from runtime_host.policy import Policy
 from runtime_host.recovery import look_back
 from runtime_host.results import AgentResult

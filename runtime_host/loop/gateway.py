@@ -20,7 +20,7 @@ from runtime_host.definitions import SessionOptions
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop import held, judging, rules
 from runtime_host.loop.credentials import Missing
-from runtime_host.loop.held import Decided, DecidedState, Decision, Held
+from runtime_host.loop.held import DECISION, Decided, DecidedState, Decision, Held
 from runtime_host.loop.judging import Asked, Found
 from runtime_host.loop.kept import Ground, MountKept
 from runtime_host.loop.mounts import (
@@ -63,8 +63,6 @@ HOLD_MS: Final = 7 * 24 * 3600 * 1000
 """After that a call that nobody decided counts as denied."""
 IDLE_S: Final = 60.0
 CHECK_STEPS: Final = 50_000
-DECISION: Final = "decision-"
-"""Request ids that begin so are of messages that tell of a decision, and nobody else's."""
 KEPT_RESULT_BYTES: Final = 256 * 1024
 _TRIES: Final = 3
 _CALL_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,80}", re.ASCII)

@@ -20,6 +20,8 @@ from runtime_host.storage.rows import ApprovalRow, MountRow, OperationRow, Plugi
 
 DecidedState = Literal["approved", "denied", "expired", "already_decided", "stale_request"]
 STALE: Final = "stale_request"
+DECISION: Final = "decision-"
+"""Request ids that begin so are of messages that tell of a decision, and nobody else's."""
 _PAGE: Final = 256
 
 

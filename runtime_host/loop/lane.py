@@ -193,7 +193,8 @@ def put(
     for known in tx.rows(InboxRow, session_id=session_id, dedup_key=dedup_key):
         return known
     waiting = tx.rows(InboxRow, session_id=session_id, state="waiting")
-    if len(waiting) >= MOST_WAITING:
+    # What came of a decision is told however much else waits.
+    if len(waiting) >= MOST_WAITING and not dedup_key.startswith(held.DECISION):
         raise ValueError(f"{MOST_WAITING} messages wait here already. Send or remove one of them first.")
     row = InboxRow(
         inbox_id=new_id("in"),

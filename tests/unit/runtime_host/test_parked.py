@@ -332,6 +332,8 @@ async def test_a_harness_that_takes_nothing_while_it_answers_queues_only() -> No
             await session.queue(f"{number}")
         with pytest.raises(AgentDriverConfigurationError, match="wait here already"):
             await session.queue("One more")
+        # What came of a decision is told all the same.
+        assert await session.queue("It was done.", request_id="decision-op_1")
         for each in await session.queued():
             await session.remove_queued(each.inbox_id)
         rows = await stage.memory.read(lambda tx: tx.rows(InboxRow, session_id=session.session_id))
