@@ -49,6 +49,8 @@ async def _held_and_decided(
             run = await session.run(words, request_id=decision_request(held.operation_id))
             assert (await run.result()).output_text == "It is written."
         assert "write: b" in model.inputs[-1].text
+        card = next(item for item in await session.items(0, 10) if item.kind == "tool")
+        assert (card.state, card.about["decided"]) == ("complete", "approved")
         assert await gateway.undelivered() == ()
         assert plugin.effects == [("write", "b")]
 

@@ -318,7 +318,7 @@ def searched(root: str, pattern: str, **order: Any) -> tuple[list[list[Any]], di
 
 
 @pytest.fixture
-def tree(root: str) -> Iterator[str]:
+def tree(root: str) -> str:
     put(root, "a.py", "import os\nprint('Hello (world)')\n")
     put(root, "src/b.py", "hello\r\n" + "x" * 1000 + "hello" + "y" * 1000 + "\n")
     put(root, "src/c.txt", "hello\n")
