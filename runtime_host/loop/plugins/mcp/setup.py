@@ -207,7 +207,7 @@ def _remote(config: Mapping[str, Any]) -> Remote:
     loopback = config.get("loopback") is True
     here = is_loopback(host)
     if here and not loopback:
-        raise _wrong("The address is on this computer, and that is not allowed for this mount. Tick it to allow it.")
+        raise _wrong("The address is on this computer, and this mount may not go there. Tick it, or set loopback=true.")
     if parts.scheme != "https" and not here:
         raise _wrong("The address begins with https://; http:// is only for a server on this computer.")
     shown = f"[{host}]" if ":" in host else host
