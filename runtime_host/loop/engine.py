@@ -4,6 +4,21 @@ Owns the words of the port and one pass of the kernel over the rows of `lane`. M
 both are a `World` that is asked. Invariants: accepting is a write and nothing else; a request is durable before it is
 sent and an answer is taken once; a held call executes exactly what was recorded, once, after one decision; what was
 begun and has no end is unknown and is not begun again; opening does no I/O of its own.
+
+What it is for: to say what a line promises, apart from who keeps it. `testing.engine_contract` holds two adapters to
+it, `LaneEngine` here and `testing.memory_engine` that shares no code with it, and the benchmark `loop` measures what a
+turn has to write. A host that puts another kernel under its lines begins with that contract.
+
+Who uses it: those two. The runtime writes the same rows by the same functions of `lane`, each within a transaction of
+its own that an engine knows nothing of, and for that reason does not go through the port:
+
+- `accept`: `Run.steer` is refused where its run has ended, with no row left; `Session.queue` keeps options and pictures
+  with the words, and what waits begins a run by its admission, which takes it in the transaction of the run.
+- `drive`, `collect`: an answer comes in pieces that are shown and written as they come (`run_lane.RunLane`), its calls
+  go through the outbox, and its end is the commit that ends the run.
+- `decide`: `loop.held` also looks at what the request depended on, saves a rule and changes the card, in one commit.
+- `cancel`: ends the stream first, and is written with all that had arrived (`Run`).
+- `wake`, `list_open`: `recovery` tells runs that were never sent from those that go on and those that nobody can know.
 """
 
 import functools
