@@ -342,9 +342,8 @@ class WindowDesk:
         if conversation_id is None or ending is None:
             return 0
         reference = await self._host.conversations.reference(conversation_id)
-        known = self._host.approvals.known(reference.session_id)
-        if known or ending.state != "waiting":
-            return known
+        if not self._host.approvals.known(reference.session_id) and ending.state != "waiting":
+            return 0
         return len(await self._host.approvals.waiting(reference.agent_id, reference.session_id))
 
     async def queued(self, conversation_id: str) -> dto.Queued:
