@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from runtime_host.canonical import FrozenDict, NotJsonError, clean_text, freeze, is_plain_object
+from runtime_host.canonical import FrozenDict, NotJsonError, clean_text, freeze, plain_strings
 from runtime_host.events import EventType
 from runtime_host.journal import Journal
 from runtime_host.storage.base import ItemState
@@ -94,6 +94,7 @@ class Redactor(Protocol):
 
     def text(self, text: str, /) -> str: ...
     def value(self, value: Any, /) -> Any: ...
+    def plain(self, value: Any, strings: list[str], /) -> Any: ...
     def stream(self) -> TextStream: ...
 
 
@@ -145,6 +146,7 @@ class Activities:
         self._pieces: dict[str, TextStream] = {}
         self._over: OrderedDict[str, Place] = OrderedDict()
         self._noticed: set[tuple[str, str]] = set()
+        self._told_id = self._masked_id = ""
 
     def take(self, type_: EventType, data: dict[str, Any]) -> None:
         """Take one event of a type in `KIND_OF`. Raises what an event that is none leads to."""
@@ -340,7 +342,11 @@ class Activities:
         self._journal.append(type_, told)
 
     def _native_id(self, data: dict[str, Any]) -> str:
-        return self._redactor.text(clean_text(str(data.get("id", ""))))
+        told = data.get("id", "")
+        if told != self._told_id or type(told) is not str:
+            # Of one thing come many events, one after the other.
+            self._told_id, self._masked_id = str(told), self._redactor.text(clean_text(str(told)))
+        return self._masked_id
 
     def public(self, data: dict[str, Any]) -> dict[str, Any]:
         """What may be published of an event's data, now and not later: masked, and JSON, and perhaps the driver's own.
@@ -348,9 +354,12 @@ class Activities:
         Raises:
             NotJsonError: it is none.
         """
+        strings = plain_strings(data)
+        if strings is not None:
+            # A mask is of the same types as what it masks.
+            plain: dict[str, Any] = self._redactor.plain(data, strings)
+            return plain
         public: dict[str, Any] = self._redactor.value(data if type(data) is dict else dict(data))
-        if is_plain_object(public):
-            return public
         try:
             public = freeze(public)
         except NotJsonError:
@@ -434,10 +443,11 @@ def _about_tool(data: dict[str, Any], known: dict[str, Any], native_id: str) -> 
             about["cut"] = True
     else:
         about.update({name: known[name] for name in ("arguments", "cut") if name in known})
-    for name in _OF_GATE:
+    if "operation" in data or "operation" in known:
         # What a person was asked, and what they said: of calls that went through the gate.
-        if said := data.get(name) or known.get(name):
-            about[name] = _line(said, SENTENCE_CHARS if name == "effect" else NAME_CHARS)
+        for name in _OF_GATE:
+            if said := data.get(name) or known.get(name):
+                about[name] = _line(said, SENTENCE_CHARS if name == "effect" else NAME_CHARS)
     return _with_duration(about, data)
 
 

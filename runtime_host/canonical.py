@@ -131,29 +131,32 @@ def _check_depth(depth: int) -> None:
         raise _FaultError(f"is nested deeper than {MAX_DEPTH} levels")
 
 
-def is_plain_object(value: Any) -> bool:
-    """Whether a value is a JSON object made of Python's own types, so that it can be written as it is, without a copy.
+def plain_strings(value: Any) -> list[str] | None:
+    """Every string, keys included, of a JSON object made of Python's own types; it can be written as it is.
 
-    What it says no to may still be one for `freeze`.
+    Of what it says None to, a copy may still be one (`freeze`).
     """
-    return type(value) is dict and _is_plain(value, value.values(), 0)
+    found: list[str] = []
+    return found if type(value) is dict and _is_plain(value, value.values(), 0, found) else None
 
 
-def _is_plain(keys: Iterable[Any], members: Iterable[Any], depth: int) -> bool:
+def _is_plain(keys: Iterable[Any], members: Iterable[Any], depth: int, found: list[str]) -> bool:
     for key in keys:
         if type(key) is not str or not key.isascii():
             return False
+        found.append(key)
     for member in members:
         kind = type(member)
         if kind is str:
             if not member.isascii():
                 # Rare enough to be looked at the long way.
                 return False
+            found.append(member)
         elif kind is dict:
-            if depth == MAX_DEPTH - 1 or not _is_plain(member, member.values(), depth + 1):
+            if depth == MAX_DEPTH - 1 or not _is_plain(member, member.values(), depth + 1, found):
                 return False
         elif kind is list or kind is tuple:
-            if depth == MAX_DEPTH - 1 or not _is_plain((), member, depth + 1):
+            if depth == MAX_DEPTH - 1 or not _is_plain((), member, depth + 1, found):
                 return False
         elif member is not None and kind is not bool and not (kind is int and _LEAST <= member <= _MOST):
             return False

@@ -15,7 +15,7 @@ breaks off inside a form is masked too when it shows at least `TELLING_CHARS` of
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote, quote_plus
 
@@ -107,11 +107,9 @@ class Redactor:
 
     def value(self, value: Any) -> Any:
         """A JSON value with every string in it masked, keys included. One that needs no mask is given back itself."""
-        return self.value_of(value, "\0".join(_strings(value))) if self._forms else value
-
-    def value_of(self, value: Any, strings: str) -> Any:
-        """As `value`, where all its strings are there in one text already."""
-        return value if self._beginning.search(strings) is None else self._masked(value)
+        if not self._forms or self._beginning.search(_joined(value)) is None:
+            return value
+        return self._masked(value)
 
     def _masked(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -123,6 +121,10 @@ class Redactor:
         if isinstance(value, tuple):
             return tuple(self._masked(item) for item in value)
         return value
+
+    def plain(self, value: Any, strings: list[str]) -> Any:
+        """As `value`, of an object whose strings are at hand."""
+        return value if self._beginning.search("\0".join(strings)) is None else self._masked(value)
 
     def stream(self) -> "StreamRedactor":
         """Masks one text that arrives in pieces."""
@@ -186,6 +188,7 @@ class Published:
 
     def __init__(self, known: Masks) -> None:
         self._known = known
+        self._redactor = known if isinstance(known, Redactor) else None
 
     def text(self, text: str) -> str:
         """`text` with both masked."""
@@ -193,10 +196,18 @@ class Published:
 
     def value(self, value: Any) -> Any:
         """A JSON value with every string in it masked, keys included. One that needs no mask is given back itself."""
-        # All strings are gathered once for both: this is done for every event.
-        strings = "\0".join(_strings(value)) + "\0"
-        known = self._known
-        value = known.value_of(value, strings) if isinstance(known, Redactor) else known.value(value)
+        return self._both(value, _joined(value))
+
+    def plain(self, value: Any, strings: list[str]) -> Any:
+        """As `value`, of an object whose strings are at hand: this is done for every event."""
+        return self._both(value, "\0".join(strings) + "\0")
+
+    def _both(self, value: Any, strings: str) -> Any:
+        redactor = self._redactor
+        if redactor is None:
+            value = self._known.value(value)
+        elif redactor._beginning.search(strings) is not None:
+            value = redactor._masked(value)
         return secret_shapes.masked_value(value) if secret_shapes.may_hold_members(strings) else value
 
     def stream(self) -> "PublishedStream":
@@ -206,7 +217,7 @@ class Published:
 
 def shapes_masked(value: Any) -> Any:
     """A JSON value in which what looks like a secret is masked. One that needs no mask is given back itself."""
-    if secret_shapes.may_hold_members("\0".join(_strings(value)) + "\0"):
+    if secret_shapes.may_hold_members(_joined(value)):
         return secret_shapes.masked_value(value)
     return value
 
@@ -292,26 +303,33 @@ class StreamRedactor:
         return "".join(pieces)
 
 
-def _strings(value: Any) -> list[str]:
-    """Every string of a JSON value, keys included."""
-    if isinstance(value, str):
-        return [value]
-    found: list[str] = []
+def _joined(value: Any) -> str:
+    """Every string of a JSON value, keys included, each ended by a zero."""
+    found = [""]
     waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            found += [key for key in value if isinstance(key, str)]
-            value = value.values()
-        elif not isinstance(value, list | tuple):
-            continue
-        for member in value:
+    for each in waiting:
+        if type(each) is dict:
+            found += each
+            members: Iterable[Any] = each.values()
+        elif isinstance(each, Mapping):
+            found += each.keys()
+            members = each.values()
+        elif isinstance(each, list | tuple):
+            members = each
+        else:
+            members = (each,) if isinstance(each, str) else ()
+        for member in members:
             kind = type(member)
             if kind is str or isinstance(member, str):
                 found.append(member)
             elif member is not None and kind is not int and kind is not bool:
                 waiting.append(member)
-    return found
+    found.append("")
+    try:
+        return "\0".join(found)
+    except TypeError:
+        # A key that is no string: the value is none of JSON's, and refused elsewhere.
+        return "\0".join(each for each in found if isinstance(each, str))
 
 
 def _forms(secret: str) -> tuple[str, ...]:
