@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from desktop import export
 from desktop.agents import agent_terms
 from desktop.choices import HARNESSES, NATIVE, Choice, harness_named, missing
+from desktop.conversations import SecretFoundError
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, USAGE
 from desktop.orders import answers
 from desktop.orders.agents import AgentOrders
@@ -245,19 +246,24 @@ class Operations:
         agent = await self._agent(arguments, conversation_id)
         choice, effort = await self.choice(arguments, conversation_id, agent)
         request_id = str(arguments.get("request_id") or "cli-" + secrets.token_hex(12))
-        conversation_id, run = await self._host.conversations.send(
-            conversation_id,
-            str(arguments.get("prompt", "")),
-            request_id=request_id,
-            choice=choice,
-            effort=effort,
-            terms=_terms(arguments, agent, choice),
-            agent=agent.agent_id if agent is not None else None,
-            metadata=arguments.get("metadata") or None,
-            response_format=arguments.get("response_format"),
-            pictures=pictures_of(arguments),
-            anyway=bool(arguments.get("anyway")),
-        )
+        try:
+            conversation_id, run = await self._host.conversations.send(
+                conversation_id,
+                str(arguments.get("prompt", "")),
+                request_id=request_id,
+                choice=choice,
+                effort=effort,
+                terms=_terms(arguments, agent, choice),
+                agent=agent.agent_id if agent is not None else None,
+                metadata=arguments.get("metadata") or None,
+                response_format=arguments.get("response_format"),
+                pictures=pictures_of(arguments),
+                anyway=bool(arguments.get("anyway")),
+            )
+        except SecretFoundError as found:
+            raise AgentRuntimeError(
+                f"{found.message} (--anyway)", code=found.error_code, details=found.details
+            ) from found
         accepted = {"session": conversation_id, "run": run.run_id, "request_id": request_id}
         await send({"accepted": accepted})
         if arguments.get("detach"):

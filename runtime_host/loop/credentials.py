@@ -164,12 +164,6 @@ class MountCredentials:
             if row is not None:
                 tx.put_row(msgspec.structs.replace(row, last_used_ms=self._now_ms()))
 
-    def depends_on(self, tx: AgentTx, mount: MountRow) -> dict[str, Any]:
-        """What a held call has to find unchanged of its mount's credential. Nothing of its value."""
-        name = _own_name(mount)
-        row = None if name is None else tx.row(SecretRow, name)
-        return {"ref": mount.secret_ref, "written_ms": None if row is None else row.updated_ms}
-
     async def arm(self) -> None:
         """Mask every sealed value of this agent from now on, also those no call has opened.
 

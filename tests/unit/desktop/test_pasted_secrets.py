@@ -43,6 +43,7 @@ async def test_a_command_is_refused_by_kind_until_it_is_to_go_anyway(host: Host,
     assert await operations.perform("run", {"prompt": f"use {KEY}"}, send, asyncio.Event()) == USAGE
     error = told[-1]["error"]
     assert (error["code"], "an API key" in error["message"], KEY in str(told)) == ("SECRET_FOUND", True, False)
+    assert "--anyway" in error["message"]
     assert (server.requests, await host.conversations.names()) == ([], [])
     assert KEY.encode() not in on_disk(host)
     again = {"prompt": f"use {KEY}", "anyway": True}

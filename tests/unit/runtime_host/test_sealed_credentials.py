@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime_host.errors import ConnectorError
+from runtime_host.loop import held
 from runtime_host.loop.credentials import (
     CredentialRefusedError,
     Missing,
@@ -351,7 +352,7 @@ async def test_what_a_held_call_depends_on_changes_with_each_value_and_not_with_
     row = await creds.attach("hub", {"token": VALUE}, shape=TOKEN)
 
     async def depends() -> str:
-        return repr(await store.read(lambda tx: creds.depends_on(tx, row)))
+        return repr(await store.read(lambda tx: held.depends_on(tx, row, "1")))
 
     first = await depends()
     moved = desk(store, HeldSeals(OTHER_KEY, older=[KEY]), now_ms=lambda: 6)
