@@ -547,11 +547,12 @@ class Session:
         """Put other words in the place of what waits. False when it is said or removed by now.
 
         Raises:
-            AgentDriverConfigurationError: there are no words, or too many.
+            AgentDriverConfigurationError: there are no words, or too many; or it tells of a decision.
         """
         if not text.strip() or len(text) > lane.INBOX_CHARS:
             raise AgentDriverConfigurationError("There is no text to send, or too much.", details={"field": "text"})
-        return await self._change_queue(lambda tx: lane.edit(tx, inbox_id, text))
+        session_id = self.session_id
+        return await self._change_queue(lambda tx: lane.edit(tx, session_id, inbox_id, text))
 
     async def move_queued(self, inbox_id: str, before: str | None = None) -> bool:
         """Move what is to be sent ahead of another one, or to the end. False when one of them waits no more."""
@@ -559,9 +560,13 @@ class Session:
         return await self._change_queue(lambda tx: lane.move(tx, session_id, inbox_id, before))
 
     async def remove_queued(self, inbox_id: str) -> bool:
-        """Take back what waits. False when it is said or removed by now."""
-        now_ms = time.time_ns() // 1_000_000
-        return await self._change_queue(lambda tx: lane.remove(tx, inbox_id, now_ms))
+        """Take back what waits. False when it is said or removed by now.
+
+        Raises:
+            AgentDriverConfigurationError: it tells of a decision.
+        """
+        session_id, now_ms = self.session_id, time.time_ns() // 1_000_000
+        return await self._change_queue(lambda tx: lane.remove(tx, session_id, inbox_id, now_ms))
 
     async def send_queued(self, inbox_id: str) -> Run | None:
         """Send this one of what is queued now; what is queued flows again after it.
@@ -597,7 +602,10 @@ class Session:
         run = self._active or self._parked
         # Not while it is being said.
         async with self._queue_lock, contextlib.nullcontext() if run is None else run.inbox:
-            changed = await self._store.transact(change)
+            try:
+                changed = await self._store.transact(change)
+            except ValueError as refused:
+                raise AgentDriverConfigurationError(str(refused)) from None
         if changed:
             self._queue_changed()
         return changed

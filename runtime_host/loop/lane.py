@@ -234,23 +234,41 @@ def take(tx: AgentTx, inbox_id: str, *, run_id: str, now_ms: int) -> bool:
     return True
 
 
-def remove(tx: AgentTx, inbox_id: str, now_ms: int) -> bool:
-    """Write that it is not to be said. False when it was said or removed before."""
-    row = tx.row(InboxRow, inbox_id)
-    if row is None or row.state != "waiting":
+def remove(tx: AgentTx, session_id: str, inbox_id: str, now_ms: int) -> bool:
+    """Write that it is not to be said. False when it was said or removed before, or is of another session.
+
+    Raises:
+        ValueError: it is no person's words.
+    """
+    row = _theirs(tx, session_id, inbox_id)
+    if row is None:
         return False
     # Nothing of what was taken back is kept but that it was there, so that its key stays used.
     tx.put_row(msgspec.structs.replace(row, state="removed", text="", extra={}, taken_ms=now_ms))
     return True
 
 
-def edit(tx: AgentTx, inbox_id: str, text: str) -> bool:
-    """Put other words in the place of what waits. False when it was said or removed before."""
-    row = tx.row(InboxRow, inbox_id)
-    if row is None or row.state != "waiting":
+def edit(tx: AgentTx, session_id: str, inbox_id: str, text: str) -> bool:
+    """Put other words in the place of what waits. False when it was said or removed before, or is of another session.
+
+    Raises:
+        ValueError: it is no person's words.
+    """
+    row = _theirs(tx, session_id, inbox_id)
+    if row is None:
         return False
     tx.put_row(msgspec.structs.replace(row, text=text))
     return True
+
+
+def _theirs(tx: AgentTx, session_id: str, inbox_id: str) -> InboxRow | None:
+    """What a person said that waits in a session."""
+    row = tx.row(InboxRow, inbox_id)
+    if row is None or row.state != "waiting" or row.session_id != session_id:
+        return None
+    if row.dedup_key.startswith(held.DECISION):
+        raise ValueError("This tells what came of a call that was decided, so it is sent as it is.")
+    return row
 
 
 def move(tx: AgentTx, session_id: str, inbox_id: str, before: str | None) -> bool:
