@@ -333,11 +333,15 @@ async def test_a_harness_that_takes_nothing_while_it_answers_queues_only() -> No
         with pytest.raises(AgentDriverConfigurationError, match="wait here already"):
             await session.queue("One more")
         # What came of a decision is told all the same.
-        assert await session.queue("It was done.", request_id="decision-op_1")
-        for each in await session.queued():
+        told = await session.queue("It was done.", request_id="decision-op_1")
+        with pytest.raises(AgentDriverConfigurationError, match="sent as it is"):
+            await session.remove_queued(told.inbox_id)
+        for each in (await session.queued())[:-1]:
             await session.remove_queued(each.inbox_id)
-        rows = await stage.memory.read(lambda tx: tx.rows(InboxRow, session_id=session.session_id))
+        rows = await stage.memory.read(lambda tx: tx.rows(InboxRow, session_id=session.session_id)[:-1])
         # Of what was taken back only that it was there is kept.
         assert {(row.state, row.text) for row in rows} == {("removed", "")}
         go_on.set()
         await run.result()
+        await all_sent(session)
+        assert await said(stage, session) == ["First", "It was done."]
