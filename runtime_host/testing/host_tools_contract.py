@@ -12,6 +12,8 @@ fixture `bench`, a `ToolBench`, and has the whole of `AgentDriverContract` with 
 
 import asyncio
 import contextlib
+import gc
+import warnings
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
 
@@ -300,12 +302,16 @@ async def _doomed(bench: ToolBench, store: _Watched, desk: _Desk) -> AsyncIterat
         yield await AgentRuntime(backend).create_agent(_definition(bench)).open_session(bench.options)
     finally:
         store.dead.set()
-        # Again and again, because what is cancelled may wait for the store once more.
-        while left := {task for task in asyncio.all_tasks() - before if task is not asyncio.current_task()}:
-            for task in left:
-                task.cancel()
-            await asyncio.wait(left, timeout=0.05)
-        await backend.aclose()
+        with warnings.catch_warnings():
+            # A process that ends in the middle complains of nothing that it had only begun.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            # Again and again, because what is cancelled may wait for the store once more.
+            while left := {task for task in asyncio.all_tasks() - before if task is not asyncio.current_task()}:
+                for task in left:
+                    task.cancel()
+                await asyncio.wait(left, timeout=0.05)
+            await backend.aclose()
+            gc.collect()
 
 
 async def _never(arguments: Any, context: ToolContext) -> Any:

@@ -49,6 +49,12 @@ class Recorded:
 
 
 @dataclass
+async def connections_begun() -> None:
+    """Let what was accepted when a server was closed come to where it is known, so that it can be ended."""
+    for _ in range(8):
+        await asyncio.sleep(0)
+
+
 class ChatServer:
     """One listening server. ``async with ChatServer("ok") as server: server.base_url``.
 
@@ -105,9 +111,10 @@ class ChatServer:
     async def aclose(self) -> None:
         if self._server is not None:
             self._server.close()
-        for task in tuple(self._connections):
-            task.cancel()
-        if self._connections:
+        await connections_begun()
+        while self._connections:
+            for task in tuple(self._connections):
+                task.cancel()
             await asyncio.wait(tuple(self._connections))
         if self._server is not None:
             await self._server.wait_closed()

@@ -1,8 +1,10 @@
 """Application tools for tests: a resolver that counts, an effect that is recorded, and a runtime around both."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+import gc
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -139,6 +141,15 @@ async def runtime_on(
         yield runtime
 
 
+@contextmanager
+def unheard() -> Iterator[None]:
+    """A process that ends in the middle complains of nothing that it had only begun."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+        gc.collect()
+
+
 @asynccontextmanager
 async def doomed_runtime_on(
     server: ChatServer, store: MortalStore, world: World, *, checkpoint_s: float = 1.0
@@ -162,12 +173,13 @@ async def doomed_runtime_on(
         yield AgentRuntime(backend)
     finally:
         store.dead.set()
-        # Again and again, because what is cancelled may wait for the store once more.
-        while left := {task for task in asyncio.all_tasks() - before if task is not asyncio.current_task()}:
-            for task in left:
-                task.cancel()
-            await asyncio.wait(left, timeout=0.05)
-        await driver.aclose()
+        with unheard():
+            # Again and again, because what is cancelled may wait for the store once more.
+            while left := {task for task in asyncio.all_tasks() - before if task is not asyncio.current_task()}:
+                for task in left:
+                    task.cancel()
+                await asyncio.wait(left, timeout=0.05)
+            await driver.aclose()
 
 
 async def open_session(runtime: AgentRuntime, definition: AgentDefinition = WITH_LOOK) -> Session:
