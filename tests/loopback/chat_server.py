@@ -48,13 +48,13 @@ class Recorded:
         return json.loads(self.body)
 
 
-@dataclass
 async def connections_begun() -> None:
     """Let what was accepted when a server was closed come to where it is known, so that it can be ended."""
     for _ in range(8):
         await asyncio.sleep(0)
 
 
+@dataclass
 class ChatServer:
     """One listening server. ``async with ChatServer("ok") as server: server.base_url``.
 
