@@ -116,6 +116,7 @@ class Approvals:
             # Its run was stopped: nobody decides it any more, and nobody told of that.
             if held.operation_id not in waiting and self._known.pop(held.operation_id, None) is not None:
                 self._begin(self.notifications.withdraw(held.operation_id), "withdraw")
+                self._begin(self._note_end(agent_id), "note")
         for held in found:
             self._known[held.operation_id] = held
         return found
