@@ -1097,8 +1097,7 @@ class Conversations:
                 if found.kind == "follow_up" and first is not None and first.inbox_id != queued_id:
                     await live.session.move_queued(queued_id, first.inbox_id)
                 return True
-            await live.run.steer(found.text, f"now-{queued_id}")
-            await live.session.remove_queued(queued_id)
+            await live.run.steer(found.text, f"now-{queued_id}", taking=queued_id)
             return True
 
     # ------------------------------------------------------------------------------ decisions

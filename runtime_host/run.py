@@ -302,7 +302,7 @@ class Run:
         await self._quiet.wait()
         return self.done
 
-    async def steer(self, text: str, request_id: str | None = None) -> str:
+    async def steer(self, text: str, request_id: str | None = None, *, taking: str | None = None) -> str:
         """Say something to the harness while it answers. It reaches the model before its next request.
 
         Nothing that goes on is stopped by it. Of a run that waits for a person it is kept for when it goes on; one
@@ -311,6 +311,7 @@ class Run:
         Args:
             text: the words.
             request_id: makes a repeated call the same words.
+            taking: the id of a queued message whose words these are; in the same commit it is queued no more.
 
         Returns:
             the id under which it waits to be said; it is durable.
@@ -334,6 +335,8 @@ class Run:
             known = tx.run(run_id)
             if known is None or known.phase not in ("admitted", "dispatched", "parked"):
                 return None
+            if taking is not None and not lane.remove(tx, session_id, taking, _now_ms()):
+                raise ValueError("That message is said or removed by now.")
             row = lane.put(
                 tx, session_id=session_id, kind="steer", text=text, dedup_key=key, run_id=run_id, now_ms=_now_ms()
             )

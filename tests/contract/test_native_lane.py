@@ -17,7 +17,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputParam
 from pydantic import TypeAdapter
 
-from runtime_host.errors import AgentClosedError, AgentRequestConflictError
+from runtime_host.errors import AgentClosedError, AgentDriverConfigurationError, AgentRequestConflictError
 from runtime_host.loop import lane
 from runtime_host.recovery import ASKED_AGAIN, ASKED_AGAIN_WORDS
 from runtime_host.run import Run
@@ -335,6 +335,46 @@ async def test_what_is_said_while_a_tool_runs_is_in_the_next_request_and_stops_n
     assert last.index("What is the weather?") < last.index("call_a") < last.index("Celsius") < last.index("It says")
     with pytest.raises(AgentClosedError):
         await run.steer("Too late")
+
+
+async def test_a_queued_message_that_is_said_now_waits_once_after_every_commit(
+    server: ChatServer, store: AgentStore, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the host ended, it would be said once: not twice, and not lost."""
+    at_work, go_on = asyncio.Event(), asyncio.Event()
+
+    async def act(city: str, _: ToolContext) -> Any:
+        at_work.set()
+        await go_on.wait()
+        return {"city": city}
+
+    server.behaviour, world.act = "tool-single", act
+    async with runtime_on(server, store, world) as runtime, asyncio.timeout(20):
+        session = await open_session(runtime)
+        run = await session.run("What is the weather?")
+        await at_work.wait()
+        queued = await session.queue("In Celsius, please.")
+        transact = store.transact
+        waiting: list[list[str]] = []
+
+        async def watched(fn: Callable[[AgentTx], Any]) -> Any:
+            done = await transact(fn)
+            rows = await store.read(lambda tx: tx.rows(InboxRow, state="waiting"))
+            waiting.append([row.kind for row in rows if row.text == queued.text])
+            return done
+
+        monkeypatch.setattr(store, "transact", watched)
+        await run.steer(queued.text, f"now-{queued.inbox_id}", taking=queued.inbox_id)
+        assert waiting
+        assert all(kinds in (["follow_up"], ["steer"]) for kinds in waiting), waiting
+        assert waiting[-1] == ["steer"]
+        with pytest.raises(AgentDriverConfigurationError, match="removed by now"):
+            await run.steer(queued.text, taking=queued.inbox_id)
+        monkeypatch.undo()
+        go_on.set()
+        _, result = await finish(run)
+    assert result.status == "completed"
+    assert bodies(server)[-1].count("Celsius") == 1
 
 
 async def test_what_is_said_to_a_run_is_a_message_of_the_person_behind_the_results(

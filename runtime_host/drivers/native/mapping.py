@@ -436,35 +436,32 @@ def fault_error(fault: ModelFault, connector: Connector, model: str, *, kept: bo
     return RunError(code=fault.kind.value, message=f"{happened} {means} {todo}", retryable=retryable, details=details)
 
 
+def _no_reply(reply: ReplyMapper, error: RunError) -> DriverResult:
+    """A failure; what had been written is kept."""
+    return DriverResult(
+        status="failed", output_text=reply.text, usage=reply.usage, finish_reason="native_error", error=error
+    )
+
+
 def unreachable(reply: ReplyMapper, connector: Connector) -> DriverResult:
     """The result of a request that was sent as often as it may be, over restarts, and never answered."""
-    return DriverResult(
-        status="failed",
-        output_text=reply.text,
-        usage=reply.usage,
-        finish_reason="native_error",
-        error=RunError(
-            code="MODEL_UNREACHABLE",
-            message=f"{_server(connector)} was asked {MOST_SENDS} times and its reply never came to its end before "
-            "Remuda ended, so it is not asked again by itself. Your message is kept. Send again if you want a reply.",
-            retryable=True,
-        ),
+    error = RunError(
+        code="MODEL_UNREACHABLE",
+        message=f"{_server(connector)} was asked {MOST_SENDS} times and its reply never came to its end before "
+        "Remuda ended, so it is not asked again by itself. Your message is kept. Send again if you want a reply.",
+        retryable=True,
     )
+    return _no_reply(reply, error)
 
 
 def one_id_for_two(reply: ReplyMapper, model: str) -> DriverResult:
     """The result of a reply in which two different calls have one id: which result is whose cannot be told."""
-    return DriverResult(
-        status="failed",
-        output_text=reply.text,
-        usage=reply.usage,
-        finish_reason="native_error",
-        error=RunError(
-            code="PROVIDER_TOOL_CALL_UNREADABLE",
-            message=f"{_printable(model)} gave two tool calls one id; nothing of them was executed. "
-            "What it wrote is kept. Send again, or choose another model.",
-        ),
+    error = RunError(
+        code="PROVIDER_TOOL_CALL_UNREADABLE",
+        message=f"{_printable(model)} gave two tool calls one id; nothing of them was executed. "
+        "What it wrote is kept. Send again, or choose another model.",
     )
+    return _no_reply(reply, error)
 
 
 def too_many_rounds(reply: ReplyMapper, limit: int, model: str) -> DriverResult:
@@ -484,30 +481,20 @@ def too_many_rounds(reply: ReplyMapper, limit: int, model: str) -> DriverResult:
 
 def not_sent(refused: AgentRuntimeError, reply: ReplyMapper) -> DriverResult:
     """The result of what could not be sent: no key, no connector, no local server, a tool that is unresolved."""
-    return DriverResult(
-        status="failed",
-        output_text=reply.text,
-        usage=reply.usage,
-        finish_reason="native_error",
-        error=RunError(
-            code=refused.error_code, message=refused.message, retryable=refused.retryable, details=refused.details
-        ),
+    error = RunError(
+        code=refused.error_code, message=refused.message, retryable=refused.retryable, details=refused.details
     )
+    return _no_reply(reply, error)
 
 
 def unexpected(reply: ReplyMapper) -> DriverResult:
     """The result after a fault of our own."""
-    return DriverResult(
-        status="failed",
-        output_text=reply.text,
-        usage=reply.usage,
-        finish_reason="native_error",
-        error=RunError(
-            code=FaultKind.FAILED.value,
-            message="Something went wrong in Remuda while it read the reply. What had arrived is kept. "
-            "Send again if you want a new reply; the log names the kind of fault.",
-        ),
+    error = RunError(
+        code=FaultKind.FAILED.value,
+        message="Something went wrong in Remuda while it read the reply. What had arrived is kept. "
+        "Send again if you want a new reply; the log names the kind of fault.",
     )
+    return _no_reply(reply, error)
 
 
 def _words(fault: ModelFault, connector: Connector, model: str) -> tuple[str, str, bool]:
