@@ -130,10 +130,19 @@ class Turn(NamedTuple):
     lane: Lane | None = None
 
 
+Keep = Callable[[dict[str, Any]], Awaitable[None]]
+"""Puts a state in the place of what is kept of a session. It is durable, masked, when this returns.
+
+Raises `StorageError`: it is not kept; then nothing may be done that it was to speak of.
+"""
+
+
 class SessionOpening(NamedTuple):
     """What a driver needs to open or restore a session. `state` is what `DriverSession.state` gave.
 
-    `tools` are the host tools that the definition selects, as the native side is told of them.
+    `tools` are the host tools that the definition selects, as the native side is told of them. `keep` writes a state
+    at once, between the times at which the runtime asks for it: what is about to be made elsewhere is kept before it is
+    asked for, and its name once it is known.
     """
 
     session_id: str
@@ -141,6 +150,7 @@ class SessionOpening(NamedTuple):
     options: SessionOptions
     state: dict[str, Any] | None = None
     tools: tuple[ToolOffer, ...] = ()
+    keep: Keep | None = None
 
 
 class DriverRun(Protocol):
@@ -178,10 +188,58 @@ class DriverSession(Protocol):
         ...
 
 
+class RejoinableRun(DriverRun, Protocol):
+    """A native run that goes on at a service, watched or not."""
+
+    async def release(self) -> None:
+        """Watch it no longer; it goes on. `events` ends, and nobody asks for its `result`. Nothing is sent."""
+        ...
+
+
+class RejoinableSession(DriverSession, Protocol):
+    """A session at a service."""
+
+    async def start(self, turn: Turn) -> RejoinableRun:
+        """Dispatch the input, once."""
+        ...
+
+    async def rejoin(self, turn: Turn) -> RejoinableRun:
+        """Find out what became of an input that was dispatched before, and watch on. It is never sent by this.
+
+        Its `events` are the whole run as the service has saved it and then what follows: what was published before,
+        under the same native ids, is recognised and not published twice. `turn.tools.earlier` has its calls; those
+        that the saved state shows as answered are only confirmed (`execute`, `delivering`, `delivered`), those that it
+        says are pending are answered, all others are left alone. `result` raises `AgentSessionRecoveryError` when it
+        still cannot be known; it says how far was looked.
+        """
+        ...
+
+
+class ServiceDriver(Protocol):
+    """What a driver has besides whose work goes on at a service without this program (`rejoins`)."""
+
+    async def discard(self, opening: SessionOpening) -> None:
+        """Remove what this program owns of a session at its service, and nothing else. Idempotent.
+
+        Asked before the record of the session is removed; never when only a handle is let go of. `opening.state` is
+        what was kept last. What was about to be made when the program ended is looked for.
+
+        Raises:
+            AgentBusyError: something of it goes on there.
+            AgentNativeExecutionError, ConnectorError: something may be left; the record stays, and this is asked again.
+        """
+        ...
+
+
 class AgentDriver(Protocol):
     """A harness. `driver_id` is its stable name, e.g. ``native.agent``.
 
     A driver may have these class attributes besides, all False or absent without them:
+
+    - `rejoins`: its work goes on at a service without this program. It is a `ServiceDriver`, its sessions are
+      `RejoinableSession`s; it needs storage that outlives the process; its runs are let go of, not ended, with the
+      program and by a detach, and are joined again when their session is opened.
+    - `settle_s`: how long its far side may take to confirm an end, where that is longer than the runtime's window.
 
     - `resumes`: its loop runs here and nothing but a reply comes of a request, so a run that a stopped process left is
       gone on with. It is given a `Lane`.
@@ -222,6 +280,10 @@ __all__ = [
     "DriverRun",
     "DriverSession",
     "ExecutionBinding",
+    "Keep",
+    "RejoinableRun",
+    "RejoinableSession",
+    "ServiceDriver",
     "SessionOpening",
     "TranscriptMessage",
     "Turn",

@@ -12,7 +12,9 @@ from runtime_host.definitions import Effort, ReasoningConfig
 from runtime_host.errors import AgentDriverConfigurationError
 from runtime_host.models import BUILTIN_MODELS
 
-Harness = Literal["native.agent", "openai.codex.sdk", "anthropic.agent.sdk"]
+Harness = Literal[
+    "native.agent", "openai.codex.sdk", "anthropic.agent.sdk", "openai.agents.api", "anthropic.managed.api"
+]
 Origin = Literal["verified", "declared"]
 
 EFFORTS: Final[frozenset[str]] = frozenset(get_args(Effort))
@@ -82,6 +84,13 @@ _EFFORTS_OF: Final[dict[Harness, dict[str, tuple[str, ...]]]] = {
         "claude-opus-5-5": _LOW_TO_MAX,
         "claude-sonnet-5-5": _LOW_TO_MAX,
     },
+    "openai.agents.api": {
+        "gpt-6-astra": _LOW_TO_MAX,
+    },
+    "anthropic.managed.api": {
+        "claude-opus-5-5": _LOW_TO_MAX,
+        "claude-sonnet-5-5": _LOW_TO_MAX,
+    },
 }
 _SOURCE_OF: Final[dict[Harness, str]] = {
     "anthropic.agent.sdk": f"the levels of these models ({_SOURCE}), seen to leave the CLI 2.1.332 as they are"
@@ -99,8 +108,12 @@ _NEVER: Final[dict[Harness, frozenset[str]]] = {
     "native.agent": frozenset({"ultra"}),
     "openai.codex.sdk": frozenset({"none"}),
     "anthropic.agent.sdk": frozenset({"none", "minimal", "ultra"}),
+    "openai.agents.api": frozenset({"none", "minimal", "ultra"}),
+    "anthropic.managed.api": frozenset({"none", "minimal", "ultra"}),
 }
-_BY_EFFORT_ALONE: Final = frozenset({"openai.codex.sdk", "anthropic.agent.sdk"})
+_BY_EFFORT_ALONE: Final = frozenset(
+    {"openai.codex.sdk", "anthropic.agent.sdk", "openai.agents.api", "anthropic.managed.api"}
+)
 """Harnesses that have no word for reasoning that is switched off."""
 
 

@@ -96,7 +96,7 @@ async def test_claude_starts_nothing_that_lies_in_its_folder_under_a_usual_name(
 async def test_what_a_command_left_running_ends_with_its_run_and_the_conversation_goes_on(place: Place) -> None:
     """The folder is another run's from then on, maybe of another harness."""
     beat = Path(place.root, "beat")
-    goes_on = "setsid sh -c 'while :; do date +%N >beat; sleep 0.02; done' </dev/null >/dev/null 2>&1 & sleep 0.2"
+    goes_on = "setsid sh -c 'while :; do echo on >>beat; sleep 0.02; done' </dev/null >/dev/null 2>&1 & sleep 0.2"
     async with staged(OnPath(held=True, inner=HarnessPrograms(hidden=(place.data,)))) as stage:
         stage.folder = os.path.join(place.data, "agents")
         stage.model.answer([Use("Bash", {"command": goes_on})], Say("Begun."))
