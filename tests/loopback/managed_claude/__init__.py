@@ -1,0 +1,1 @@
+"""The pieces of the managed Claude far side: transport, checks, script, faults, sessions, endpoints."""
