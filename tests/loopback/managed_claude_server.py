@@ -351,9 +351,8 @@ class Carrying:
         """Whether the stream goes on."""
         if fault.how == "close":
             await self.to.end_stream()
-        elif fault.how == "cut":
-            await asyncio.sleep(0)
-            await self.to.drop(reset=True)
+        elif fault.how in ("cut", "reset"):
+            await self.to.drop(reset=fault.how == "reset")
         elif fault.how == "error":
             await self._frame(_error("overloaded_error", "Scripted error."), "error")
             await self.to.end_stream()

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeVar
 
 StreamFaultKind = Literal[
-    "close", "cut", "error", "unknown-type", "nameless", "huge", "twice", "swapped", "lost", "silent"
+    "close", "cut", "reset", "error", "unknown-type", "nameless", "huge", "twice", "swapped", "lost", "silent"
 ]
 
 
@@ -81,7 +81,8 @@ class StreamFault(Fault):
     """Something with one event of a stream: the first one of the type `at`, or the first at all.
 
     Attributes:
-        how: ``close`` ends the stream cleanly ahead of it; ``cut`` resets the connection; ``error`` sends a frame named
+        how: ``close`` ends the stream cleanly ahead of it; ``cut`` breaks the connection off
+            in the middle; ``reset`` does so with a reset; ``error`` sends a frame named
             error and ends; ``unknown-type`` sends one of a type nobody knows ahead of it; ``nameless`` sends it without
             its name; ``huge`` sends it with 6 MB more; ``twice``; ``swapped`` sends it after the next one; ``lost``
             sends it not at all; ``silent`` sends nothing from then on and stays open.
