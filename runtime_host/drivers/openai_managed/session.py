@@ -1,0 +1,181 @@
+"""One session at OpenAI, as this program knows it.
+
+Owns what is kept of it: its name there, what is about to be made, and of the newest runs what is needed to find them
+again. Must not know events or storage. Invariants: nothing is asked to be made before the intent is kept; inputs,
+cancels and changes go one after the other; the state holds no credential and no word of person or model.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from runtime_host.canonical import digest
+from runtime_host.connectors.base import Connector
+from runtime_host.drivers.base import SessionOpening, Turn
+from runtime_host.drivers.openai_managed import profile
+from runtime_host.drivers.openai_managed.api import AgentsApi
+from runtime_host.drivers.openai_managed.profile import DRIVER_ID
+from runtime_host.drivers.openai_managed.run import OpenAIManagedRun
+from runtime_host.errors import AgentClosedError, AgentConfigurationChangedError, AgentSessionRecoveryError
+from runtime_host.loop.model_apis.reading import text
+
+if TYPE_CHECKING:
+    from runtime_host.drivers.openai_managed.driver import OpenAIManagedDriver
+
+STATE_VERSION: Final = 1
+MOST_RUNS: Final = 8
+
+
+def checked_state(opening: SessionOpening) -> dict[str, Any]:
+    """What was kept of a session; a fresh state where there is none.
+
+    Raises:
+        AgentSessionRecoveryError: another version kept it.
+    """
+    state = opening.state
+    if not state:
+        return {"version": STATE_VERSION, "intents": {}, "session": None, "environment": None, "runs": {}}
+    if state.get("version") != STATE_VERSION:
+        raise AgentSessionRecoveryError(
+            f"This session was kept by another version of {DRIVER_ID}, so it is not continued. Its messages can "
+            "still be read.",
+            session_id=opening.session_id,
+        )
+    return dict(state)
+
+
+class OpenAIManagedSession:
+    """A session of the driver.
+
+    Attributes:
+        opening: what it was opened with.
+        lock: held by whatever changes something at OpenAI.
+    """
+
+    def __init__(
+        self,
+        driver: "OpenAIManagedDriver",
+        opening: SessionOpening,
+        on_close: "Callable[[OpenAIManagedSession], None]",
+    ) -> None:
+        self.driver: Final = driver
+        self.opening: Final = opening
+        self.lock: Final = asyncio.Lock()
+        self._state = checked_state(opening)
+        self._on_close = on_close
+        self._runs: set[OpenAIManagedRun] = set()
+        self._closed = False
+        self._check_endpoint()
+
+    async def start(self, turn: Turn) -> OpenAIManagedRun:
+        """Send the input.
+
+        Raises:
+            AgentDriverConfigurationError: model, reasoning, format or parts of this turn are refused; nothing was sent.
+            AgentConfigurationChangedError: the connector leads to another address now; nothing was sent.
+        """
+        connector = self._checked_connector()
+        profile.check_model(self.driver.efforts, connector, turn.model, turn.reasoning)
+        profile.check_parts(turn.parts)
+        profile.check_format(self._state.get("format"), turn.response_format)
+        return self._begin(turn, rejoins=False)
+
+    async def rejoin(self, turn: Turn) -> OpenAIManagedRun:
+        """Find out what became of an input and watch on; nothing is sent by this.
+
+        Raises:
+            AgentConfigurationChangedError: the connector leads to another address now.
+        """
+        self._checked_connector()
+        return self._begin(turn, rejoins=True)
+
+    def state(self) -> dict[str, Any]:
+        return dict(self._state)
+
+    async def close(self) -> None:
+        """Let go of everything local. What goes on at OpenAI goes on."""
+        self._closed = True
+        for run in tuple(self._runs):
+            await run.release()
+        self._on_close(self)
+
+    # ---- for its runs ----
+
+    @property
+    def connector(self) -> Connector:
+        return self.driver.connectors.connector(self.opening.options.execution.connector)
+
+    async def api(self) -> AgentsApi:
+        return AgentsApi(await self.driver.client(), self.opening.options.execution.connector)
+
+    @property
+    def native_id(self) -> str:
+        """What OpenAI calls the session; "" until that is known."""
+        return text(self._state.get("session"), "id")
+
+    @property
+    def environment_id(self) -> str:
+        return text(self._state.get("environment"), "id")
+
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        return self._state
+
+    def run_record(self, run_id: str) -> dict[str, Any] | None:
+        """What is kept of a run; None where nothing of it was about to be sent."""
+        record = self._state.get("runs", {}).get(run_id)
+        return dict(record) if isinstance(record, Mapping) else None
+
+    async def keep(self, state: Mapping[str, Any]) -> None:
+        """Put a state in the place of the last one, durable when this returns.
+
+        Raises:
+            StorageError: it is not kept; then nothing may be done that it was to speak of.
+        """
+        new = dict(state)
+        if self.opening.keep is not None:
+            await self.opening.keep(new)
+        self._state = new
+
+    def with_run(
+        self, run_id: str, record: Mapping[str, Any], state: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """A state in which this is kept of a run; of older runs the newest few stay."""
+        base = self._state if state is None else state
+        runs = {name: each for name, each in base.get("runs", {}).items() if name != run_id}
+        runs = dict([*runs.items(), (run_id, dict(record))][-MOST_RUNS:])
+        return {**base, "runs": runs}
+
+    def made(self, description: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+        """A state in which the session has the names that OpenAI gave it."""
+        session_id, environment_id = profile.names_of(description)
+        environment = {"id": environment_id, "owned": False} if environment_id else None
+        return {**state, "session": {"id": session_id}, "environment": environment}
+
+    def run_over(self, run: OpenAIManagedRun) -> None:
+        self._runs.discard(run)
+
+    # ---- its own ----
+
+    def _begin(self, turn: Turn, *, rejoins: bool) -> OpenAIManagedRun:
+        run = OpenAIManagedRun(self, turn, rejoins=rejoins)
+        self._runs.add(run)
+        return run
+
+    def _checked_connector(self) -> Connector:
+        if self._closed:
+            raise AgentClosedError("This session is closed.")
+        connector = self.connector
+        profile.check_connector(connector)
+        self._check_endpoint()
+        return connector
+
+    def _check_endpoint(self) -> None:
+        """Refuse another server than the one the session is at; another key of the same account is fine."""
+        connector = self.connector
+        endpoint = digest([connector.vendor, connector.base_url])
+        if self._state.setdefault("endpoint", endpoint) != endpoint:
+            raise AgentConfigurationChangedError(
+                f"The connector {connector.name} leads to another server than when this session began, where nobody "
+                "knows it. Nothing was sent. Begin a new session to use the other server."
+            )
