@@ -6,6 +6,7 @@ again. The far side is as strict as the provider, so what the client sends is ch
 
 import asyncio
 import inspect
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, get_args, get_type_hints
@@ -18,6 +19,7 @@ from anthropic.types.beta import BetaFileMetadata, BetaManagedAgentsSessionAgent
 from anthropic.types.beta.sessions import beta_managed_agents_session_status_idle_event as idle_event
 
 from tests.loopback.managed_claude.faults import (
+    Altered,
     Answered,
     AnswerLost,
     NullIdAtPageEnd,
@@ -44,6 +46,7 @@ from tests.loopback.managed_claude_server import BETA, DEFAULT_KEY, Canary, Mana
 TOOL = {"type": "custom", "name": "look", "description": "Looks.", "input_schema": {"type": "object"}}
 FIFTY_CENTS = {"type": "limit", "max_list_cost": {"amount": "50", "currency": "USD"}}
 A_DOLLAR = {"type": "limit", "max_list_cost": {"amount": "100", "currency": "USD"}}
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 PREVIEWS = ["agent.message", "agent.thinking"]
 
 
@@ -61,7 +64,10 @@ async def client(far: ManagedClaudeServer) -> AsyncIterator[Any]:
 
 
 def bare(base_url: str, **more: Any) -> Any:
-    client = anthropic.AsyncAnthropic(**{"api_key": DEFAULT_KEY, "base_url": base_url, "max_retries": 0, **more})
+    """The official client as it is, but for its certificates, which take a while to read."""
+    http_client = more.pop("http_client", None) or anthropic.DefaultAsyncHttpxClient(verify=NO_CERTIFICATES)
+    fields = {"api_key": DEFAULT_KEY, "base_url": base_url, "max_retries": 0, "http_client": http_client}
+    client = anthropic.AsyncAnthropic(**{**fields, **more})
     client._platform = "Unknown"  # or it leaves a thread of the loop's pool behind
     return client
 
@@ -205,7 +211,7 @@ async def test_it_follows_redirects_with_the_body_and_with_headers_of_ours(far: 
         assert b"secret plan" in canary.requests[0].body
         assert canary.requests[0].headers["x-api-key"] == DEFAULT_KEY
         assert "authorization" not in canary.requests[0].headers
-        own = anthropic.DefaultAsyncHttpxClient(follow_redirects=False, trust_env=False)
+        own = anthropic.DefaultAsyncHttpxClient(follow_redirects=False, trust_env=False, verify=NO_CERTIFICATES)
         async with bare(far.base_url, http_client=own) as client:
             with pytest.raises(anthropic.APIStatusError) as refused:
                 await client.beta.agents.create(name="secret plan", model="claude-opus-5-5")
@@ -640,3 +646,28 @@ async def test_usage_is_of_the_whole_session_and_the_clock_may_go_back(far: Mana
     assert tokens == [10, 20]
     assert second[-1].processed_at < first[-1].processed_at
     assert [event["id"] for event in far.history()][-1] == second[-1].id
+
+
+async def test_what_is_answered_need_not_be_what_was_asked_for(far: ManagedClaudeServer, client: Any) -> None:
+    """Nothing in the client compares the two, or misses a field that has to be there."""
+    limited = {"type": "cloud", "networking": {"type": "limited", "allowed_hosts": []}}
+    room = await client.beta.environments.create(name="room", config=limited)
+    assert room.config.networking.to_dict() == {
+        "type": "limited", "allowed_hosts": [], "allow_mcp_servers": False, "allow_package_managers": False,
+    }  # fmt: skip
+    far.fault(Altered("environments.create", changes={"config": {"type": "cloud"}}))
+    other = await client.beta.environments.create(name="other", config=limited)
+    assert other.config.type == "cloud"
+    assert other.config.networking is None
+
+
+async def test_a_second_interrupt_changes_nothing(far: ManagedClaudeServer, client: Any) -> None:
+    far.answer(Say("Working."), Wait())
+    session_id = await opened(client)
+    await say(client, session_id)
+    await when(lambda: far.service.waiting)
+    interrupts = [{"type": "user.interrupt"}, {"type": "user.interrupt"}]
+    await client.beta.sessions.events.send(session_id, events=interrupts)
+    await when(lambda: far.service.sessions[session_id].status == "idle")
+    assert [event["type"] for event in far.history()].count("session.status_idle") == 1
+    assert far.counts()["interrupts"] == 2

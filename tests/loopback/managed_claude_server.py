@@ -30,6 +30,7 @@ from typing import Any, Self
 from runtime_host.testing.driver_contract import FarBehaviour
 from tests.loopback.managed_claude import faults as fault_kinds
 from tests.loopback.managed_claude.faults import (
+    Altered,
     Answered,
     AnswerLost,
     Fault,
@@ -213,6 +214,7 @@ class ManagedClaudeServer(Listener):
             return
         lost = self.faults.next(AnswerLost, endpoint, sends)
         held = self.faults.next(Held, endpoint, sends)
+        altered = self.faults.next(Altered, endpoint, sends)
         try:
             done = self._do(request, ids)
         except Refusal as refusal:
@@ -229,7 +231,9 @@ class ManagedClaudeServer(Listener):
         elif isinstance(done, Stored):
             await to.content(200, done.content, {"Content-Type": "application/octet-stream"})
         else:
-            await to.json(200, done, {"request-id": self.service.new_id("req")})
+            await to.json(
+                200, {**done, **(altered.changes if altered else {})}, {"request-id": self.service.new_id("req")}
+            )
 
     def _do(self, request: Request, ids: tuple[str, ...]) -> Any:
         """Execute a request."""
@@ -388,8 +392,7 @@ def _listen(service: Service, ids: tuple[str, ...], request: Request) -> Listeni
     previews = request.query.get("event_deltas[]") or request.query.get("event_deltas") or ()
     if set(previews) - {"agent.message", "agent.thinking"}:
         refuse("event_deltas: only agent.message and agent.thinking")
-    if service.session(ids[0]).status == "terminated":
-        refuse("The session is terminated.")
+    service.session(ids[0])
     return Listening(frozenset(previews))
 
 

@@ -7,6 +7,7 @@ often as was said, and to the endpoint that was said.
 ``events.send:user.message`` and ``events.send:user.custom_tool_result``.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeVar
@@ -67,6 +68,17 @@ class Redirected(Fault):
 @dataclass(frozen=True)
 class Held(Fault):
     """The answer comes after `let_go` only; the request is executed before that."""
+
+
+@dataclass(frozen=True)
+class Altered(Fault):
+    """The request is executed, and the answer says something else of it.
+
+    Attributes:
+        changes: put over the answer, as ``{"config": {...}}``.
+    """
+
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -546,12 +546,15 @@ class Service:
         limit = int((query.get("limit") or [str(self.page_limit)])[0])
         if not 1 <= limit <= 1000:
             refuse("limit: must be 1 to 1000")
-        start = _cursor(query).get("at", 0)
+        cursor = _cursor(query)
+        start, of = cursor.get("at", 0), cursor.get("of", len(found))
+        if order != "asc":
+            found = found[max(0, len(found) - of) :]  # what came since the first page is at the front, and not shown
         data = [dict(each) for each in found[start : start + limit]]
         more = start + limit < len(found)
-        answer: Record = {"data": data, "next_page": _token(start + limit, order) if more else None}
+        answer: Record = {"data": data, "next_page": _token(start + limit, order, of) if more else None}
         if both:
-            answer["prev_page"] = _token(max(0, start - limit), order) if start else None
+            answer["prev_page"] = _token(max(0, start - limit), order, of) if start else None
         return answer
 
 
@@ -572,8 +575,9 @@ def _order(query: Query, otherwise: str) -> str:
     return str(order)
 
 
-def _token(at: int, order: str) -> str:
-    return "page_" + base64.urlsafe_b64encode(json.dumps({"at": at, "order": order}).encode()).decode().rstrip("=")
+def _token(at: int, order: str, of: int) -> str:
+    said = json.dumps({"at": at, "order": order, "of": of}).encode()
+    return "page_" + base64.urlsafe_b64encode(said).decode().rstrip("=")
 
 
 def _cursor(query: Query) -> Record:

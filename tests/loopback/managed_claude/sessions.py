@@ -127,6 +127,7 @@ class Session:
     budget_changed: asyncio.Event = field(default_factory=asyncio.Event)
     _turn: asyncio.Task[None] | None = None
     _playing: Playing | None = None
+    _ending: bool = False
 
     # ---- events ----
 
@@ -268,7 +269,8 @@ class Session:
         event = {"id": self.new_event_id(), **said, "processed_at": self.service.now()}
         self.events.append(event)
         self.tell(event)
-        if self._turn is not None and not self._turn.done():
+        if self._turn is not None and not self._turn.done() and not self._ending:
+            self._ending = True
             self._turn.cancel()
             self._turn = self.service.spawn(self._end_interrupted(self._turn, self._playing))
             if self.service.interrupt_drops_queued:
@@ -282,6 +284,7 @@ class Session:
         if playing is not None:
             await playing.end_request(error=True)
         self.idle({"type": self.service.interrupt_reason})
+        self._ending = False
         await self._play_queued()
 
     def _answer(self, said: Event) -> Event:
