@@ -42,7 +42,7 @@ async def presets(host: "Host", choice: Choice | None, folder: str = "") -> list
     choice = choice or host.choices().default()
     if choice is None:
         return []
-    return await presets_for(host.runtime, choice, folder=folder)
+    return await presets_for(host.runtime, choice, folder=folder, configure=host.managed.configuration)
 
 
 async def check(host: "Host", record: AgentRecord) -> None:
@@ -59,10 +59,9 @@ async def check(host: "Host", record: AgentRecord) -> None:
     if record.preset == "chat" and choice.folder == "required":
         # Its folder is chosen for each conversation.
         return
-    terms = agent_terms(record, record.preset, choice=choice)
-    options = SessionOptions(
-        execution=choice.execution(record.effort), context=OWNER, policy=terms.policy, environment=terms.environment
-    )
+    terms = agent_terms(record, None if choice.service else record.preset, choice=choice)
+    execution = choice.execution(record.effort, host.managed.configuration(choice.driver, terms))
+    options = SessionOptions(execution=execution, context=OWNER, policy=terms.policy, environment=terms.environment)
     try:
         asked = definition(msgspec.structs.replace(record, agent_id=record.agent_id or "new"))
         await host.runtime.create_agent(asked).inspect(options)

@@ -8,16 +8,16 @@ harness' own checks take.
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
 from desktop import names
-from desktop.choices import NATIVE, Choice
+from desktop.choices import CLAUDE_MANAGED, MANAGED, NATIVE, Choice
 from desktop.host_tools import TOOLS, unknown_tools
 from desktop.profile_store import PRESETS, AgentRecord, Preset, ProfileStore
-from desktop.terms import READS_BY_COMMANDS, Terms, policy_of, terms, uses_words
+from desktop.terms import READS_BY_COMMANDS, Terms, managed_terms, policy_of, terms, uses_words
 from runtime_host.definitions import AgentDefinition, Effort, Environment, SessionOptions, TrustedContext
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.runtime import AgentRuntime
@@ -31,6 +31,9 @@ FOLDER_BYTES = 4096
 
 NEW_ONES_ONLY = "Conversations that are there keep what they began with; new ones take this."
 _CURRENT = "agent"
+
+Configure = Callable[[str, Terms], Mapping[str, Any]]
+"""What a harness, by its id, is opened with on these terms besides its model."""
 
 _TITLES: Final[dict[Preset, tuple[str, str]]] = {
     "chat": ("Chat", "By itself it touches nothing on this computer: no files and no commands."),
@@ -86,6 +89,9 @@ def agent_terms(
         AgentDriverConfigurationError: a word that means nothing.
     """
     driver = choice.driver if choice is not None else ""
+    if driver in MANAGED:
+        # Neither folder nor preset of the agent mean anything at a provider, where nothing of this computer is.
+        return managed_terms(policy, environment, sandbox_only=driver == CLAUDE_MANAGED)
     if policy is None and environment is None and choice is not None and choice.folder == "never":
         return Terms()
     preset = policy or (record.preset if record.preset != "chat" else None)
@@ -94,7 +100,14 @@ def agent_terms(
     return terms(preset, environment, driver) or Terms()
 
 
-async def presets_for(runtime: AgentRuntime, choice: Choice, effort: str = "", folder: str = "") -> list[PresetView]:
+def no_configuration(driver: str, terms: Terms) -> dict[str, Any]:
+    """Of a harness that is opened with nothing besides its model."""
+    return {}
+
+
+async def presets_for(
+    runtime: AgentRuntime, choice: Choice, effort: str = "", folder: str = "", configure: Configure = no_configuration
+) -> list[PresetView]:
     """What each preset is for a harness, and whether it takes it: its own checks are asked.
 
     Args:
@@ -102,6 +115,7 @@ async def presets_for(runtime: AgentRuntime, choice: Choice, effort: str = "", f
         choice: harness, connector and model.
         effort: how hard the model is to think.
         folder: the folder that is meant; any will do to ask.
+        configure: what a harness is opened with besides its model.
     """
     driver = runtime.backend.driver(choice.driver)
     asked = AgentDefinition(id=FIRST_AGENT)
@@ -113,11 +127,15 @@ async def presets_for(runtime: AgentRuntime, choice: Choice, effort: str = "", f
         if preset == "read" and choice.driver in READS_BY_COMMANDS:
             means = "It reads the files of one folder, by commands that cannot write and have no network."
         environment = Environment() if preset == "chat" else Environment(type="local-directory", path=folder or os.sep)
+        policy = policy_of(preset, choice.driver)
+        if choice.service and preset == "chat":
+            means = f"It works at {choice.service}, in a sandbox there, and touches nothing of this computer."
+            policy, environment = managed_terms(None, None, sandbox_only=choice.driver == CLAUDE_MANAGED)
         options = SessionOptions(
-            execution=choice.execution(effort),
+            execution=choice.execution(effort, configure(choice.driver, Terms(policy, environment))),
             context=TrustedContext(),
             environment=environment,
-            policy=policy_of(preset, choice.driver),
+            policy=policy,
         )
         try:
             held = (await driver.inspect(asked, options)).enforcement.get("filesystem", "")

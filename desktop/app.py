@@ -10,9 +10,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from desktop import (
     failed_start,
@@ -31,7 +31,7 @@ from desktop.agents import Agents
 from desktop.appearance import Appearance
 from desktop.approvals import Approvals
 from desktop.build import BUILD
-from desktop.choices import Choice, ChoiceBook, EffortsOf
+from desktop.choices import CLAUDE_MANAGED, OPENAI_MANAGED, Choice, ChoiceBook, EffortsOf
 from desktop.connector_setup import ConnectorSetup
 from desktop.connectors import Connectors
 from desktop.control import ControlServer
@@ -43,8 +43,9 @@ from desktop.harness_programs import HarnessPrograms, ProfileHomes
 from desktop.harness_setup import CLAUDE, CODEX, Harnesses
 from desktop.host_lock import HostLock
 from desktop.isolation import Launch, launch_dialog, walls
-from desktop.late_driver import LateDriver
+from desktop.late_driver import LateDriver, LateServiceDriver, ServiceHarness
 from desktop.local_model import BuiltinModel, available
+from desktop.managed import Managed
 from desktop.mounts import reaching
 from desktop.network import Network
 from desktop.orders.operations import Operations
@@ -104,6 +105,7 @@ class Host:
         self.aside: Callable[[str], None] = log.info
         """Told what a window would show, where there is none."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._late: list[LateDriver] = []
 
     async def __aenter__(self) -> "Host":
         try:
@@ -188,13 +190,14 @@ class Host:
         self.programs = HarnessPrograms(hidden=(str(paths.data),))
         self.harnesses = Harnesses(self.settings)
         self.harnesses.load()
+        self.managed = Managed(self.settings)
         self.stores = AgentStores(paths, self.settings.profile_uuid)
         stack.push_async_callback(self.stores.aclose)
         self._tell_set_aside()
         self.approvals = Approvals(self)
         self.runtime = AgentRuntime(
             LocalBackend(
-                drivers=[self._native, *self._local_drivers()],
+                drivers=[self._native, *self._local_drivers(), *self._services()],
                 connectors=self.registry,
                 storage=self.stores.open,
                 private_roots=(paths.data,),
@@ -221,7 +224,13 @@ class Host:
         await self.agents.load()
         await self.stores.sweep([agent.agent_id for agent in self.agents])
         self.conversations = Conversations(
-            profile, self.stores, self.runtime, self.choices, self.agents, prepare=self.harnesses.prepare
+            profile,
+            self.stores,
+            self.runtime,
+            self.choices,
+            self.agents,
+            prepare=self.harnesses.prepare,
+            configure=self.managed.configuration,
         )
         self.conversations.on_rest = self.end_when_idle_soon
         self.conversations.on_recovered = self.approvals.recovered
@@ -263,7 +272,8 @@ class Host:
         made_of = (tuple(self.connectors), self.declared, self.settings.default_choice, self.harnesses.ready())
         if self._book is None or self._book[0] != made_of:
             connectors, declared, default, ready = made_of
-            harnesses = {driver: _efforts_of(driver, declared) for driver in ready}
+            usable = (*ready, OPENAI_MANAGED, CLAUDE_MANAGED)
+            harnesses = {driver: _efforts_of(driver, declared) for driver in usable}
             book = ChoiceBook(connectors, available(), declared=declared, default=default, harnesses=harnesses)
             self._book = made_of, book
         return self._book[1]
@@ -297,8 +307,34 @@ class Host:
                 toolchains=toolchains,
             )
 
-        self._late = [LateDriver(CODEX.driver, codex), LateDriver(CLAUDE.driver, claude)]
-        return list(self._late)
+        local = [LateDriver(CODEX.driver, codex), LateDriver(CLAUDE.driver, claude)]
+        self._late += local
+        return list(local)
+
+    def _services(self) -> list[AgentDriver]:
+        """The harnesses that work at a provider; the code of each is loaded when it is first used."""
+
+        def openai() -> Callable[[], ServiceHarness]:
+            from runtime_host.drivers.openai_managed.driver import OpenAIManagedDriver
+
+            return lambda: OpenAIManagedDriver(
+                self.registry,
+                declared=self.declared,
+                environment_templates=functools.partial(self.managed.environments, OPENAI_MANAGED),
+            )
+
+        def anthropic() -> Callable[[], ServiceHarness]:
+            from runtime_host.drivers.claude_managed.driver import ClaudeManagedDriver
+
+            return lambda: ClaudeManagedDriver(
+                self.registry,
+                declared=self.declared,
+                environment_ids=functools.partial(self.managed.environments, CLAUDE_MANAGED),
+            )
+
+        services = [LateServiceDriver(OPENAI_MANAGED, openai), LateServiceDriver(CLAUDE_MANAGED, anthropic)]
+        self._late += services
+        return list(services)
 
     def _toolchains(self) -> Toolchains:
         from desktop.toolchains import found
@@ -400,13 +436,14 @@ class Host:
         return facts_for(connector, model, self.declared)
 
     def _window_ended(self) -> None:
-        running = len(self.conversations.running())
-        if running:
+        running = len(self.conversations.held_here())
+        elsewhere = goes_on_words(self.conversations.at_services())
+        if running or elsewhere:
+            here = f"{'A reply is' if running == 1 else f'{running} replies are'} still being written. "
             task = asyncio.get_running_loop().create_task(
                 notifications.tell(
-                    "Remuda goes on without its window",
-                    f"{'A reply is' if running == 1 else f'{running} replies are'} still being written. "
-                    "Start Remuda again to see it.",
+                    "Remuda goes on without its window" if running else "Work goes on at a provider",
+                    f"{here if running else ''}{f'{elsewhere} ' if elsewhere else ''}Start Remuda again to see it.",
                 )
             )
             self._tasks.add(task)
@@ -440,9 +477,18 @@ class Host:
             asyncio.get_running_loop().call_soon(self.end_when_idle)
 
 
+def goes_on_words(at_services: Mapping[str, int]) -> str:
+    """What goes on where when this program ends; empty for nothing."""
+    parts = [f"{count} conversation{'' if count == 1 else 's'} at {name}" for name, count in at_services.items()]
+    if not parts:
+        return ""
+    alone = sum(at_services.values()) == 1
+    return f"{' and '.join(parts)} {'goes' if alone else 'go'} on while Remuda is closed."
+
+
 def _efforts_of(driver: str, declared: DeclaredModels) -> EffortsOf:
-    """The efforts that models take in a harness that is a program of its own."""
-    harness: Harness = "openai.codex.sdk" if driver == CODEX.driver else "anthropic.agent.sdk"
+    """The efforts that models take in a harness of its own loop."""
+    harness = next(known for known in get_args(Harness) if known == driver)
     try:
         return ReasoningMap(harness, declared=declared.reasoning[harness], not_reasoning=declared.not_reasoning).efforts
     except AgentRuntimeError as fault:

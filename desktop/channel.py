@@ -823,6 +823,7 @@ ASKING_COMMANDS = (dto.Delete, dto.Propose, dto.UseFound)
 LONG_COMMANDS = (
     *ASKING_COMMANDS,
     dto.Stop,
+    dto.LookAgain,
     dto.SelfTest,
     dto.Look,
     dto.TestConnector,

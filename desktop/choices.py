@@ -27,6 +27,8 @@ EffortsOf = Callable[[str, Sequence[str] | None], tuple[str, ...]]
 NATIVE = "native.agent"
 CODEX = "openai.codex.sdk"
 CLAUDE = "anthropic.agent.sdk"
+OPENAI_MANAGED = "openai.agents.api"
+CLAUDE_MANAGED = "anthropic.managed.api"
 
 
 class HarnessWords(NamedTuple):
@@ -38,6 +40,10 @@ class HarnessWords(NamedTuple):
         touches: what it may touch, in a few words.
         means: the same in full.
         images: whether pictures can be given to it.
+        service: who runs it, where that is a provider; empty for what works on this computer.
+        billing: what is billed and where data goes, in a sentence; of a service only.
+        deletes: what is deleted there with a conversation, in a sentence; of a service only.
+        known_models: whether it is offered only with models that are known to work in it.
     """
 
     name: str
@@ -46,6 +52,17 @@ class HarnessWords(NamedTuple):
     touches: str
     means: str
     images: bool = True
+    service: str = ""
+    billing: str = ""
+    deletes: str = ""
+    known_models: bool = False
+
+
+def _billing(service: str) -> str:
+    return (
+        f"The conversation, what tools return and the files it makes are kept at {service} until you delete the "
+        "conversation here; the provider bills your key, also while Remuda is closed."
+    )
 
 
 HARNESSES: Final[Mapping[str, HarnessWords]] = MappingProxyType(
@@ -77,11 +94,44 @@ HARNESSES: Final[Mapping[str, HarnessWords]] = MappingProxyType(
             "installed programs.",
             images=False,
         ),
+        OPENAI_MANAGED: HarnessWords(
+            "OpenAI Agents",
+            "openai",
+            "never",
+            "its own sandbox there, without network",
+            "It works at OpenAI, in a sandbox there that has no network, and goes on there while Remuda is closed. Of "
+            "this computer it touches nothing but what its agent's tools and mounts reach.",
+            images=False,
+            service="OpenAI",
+            billing=_billing("OpenAI"),
+            deletes="At OpenAI: its session, with what was said, what tools returned and the files it made.",
+            known_models=True,
+        ),
+        CLAUDE_MANAGED: HarnessWords(
+            "Claude Managed Agents",
+            "anthropic",
+            "never",
+            "its own sandbox there, without network",
+            "It works at Anthropic, in a sandbox there that has no network, and goes on there while Remuda is closed. "
+            "Of this computer it touches nothing but what its agent's tools and mounts reach.",
+            images=False,
+            service="Anthropic",
+            billing=_billing("Anthropic"),
+            deletes="At Anthropic: its session and its environment with all files; its agent is archived, as it "
+            "cannot be deleted there.",
+        ),
     }
 )
 PROGRAMS: Final = frozenset({CODEX, CLAUDE})
 """Harnesses that are programs on this computer: an open session is a running program."""
+MANAGED: Final = frozenset(driver for driver, words in HARNESSES.items() if words.service)
+"""Harnesses of a service: their work goes on there while this program is closed."""
 HARNESS_NAMES = {driver: words.name for driver, words in HARNESSES.items()}
+
+
+def service_of(driver: str) -> str:
+    """Who runs a harness, by its id; empty for one that works on this computer."""
+    return HARNESSES[driver].service if driver in HARNESSES else ""
 
 
 def harness_named(word: str) -> str:
@@ -126,14 +176,21 @@ class Choice(NamedTuple):
         return HARNESS_NAMES.get(self.driver, self.driver)
 
     @property
+    def service(self) -> str:
+        """Who runs the harness itself; empty for one that works on this computer."""
+        return service_of(self.driver)
+
+    @property
     def runs(self) -> str:
+        if self.service:
+            return f"at {self.service}"
         if self.here:
             return "on this computer"
         return "at the provider" if self.driver == NATIVE else "here, its model at the provider"
 
     @property
     def touches(self) -> str:
-        if self.folder == "never":
+        if self.folder == "never" and not self.service:
             return "nothing" if self.driver in HARNESSES else ""
         return HARNESSES[self.driver].touches
 
@@ -162,7 +219,7 @@ class Choice(NamedTuple):
                 "A tiny model that runs on this computer without a network. It shows how Remuda works; "
                 "what it says is often wrong."
             )
-        return ""
+        return f"It goes on at {self.service} while Remuda is closed." if self.service else ""
 
     @property
     def context(self) -> str:
@@ -206,11 +263,17 @@ class Choice(NamedTuple):
         touches = f"touches {self.touches}" if access is None and self.touches else access
         return " · ".join(part for part in (self.harness_name, model, effort, touches) if part)
 
-    def execution(self, effort: str = "") -> ExecutionBinding:
-        """The binding a session is opened with."""
+    def execution(self, effort: str = "", config: Mapping[str, Any] = MappingProxyType({})) -> ExecutionBinding:
+        """The binding a session is opened with; `config` is its harness's own."""
         # Made by its name, so that a word that is none is refused in words.
         reasoning = ReasoningConfig(effort=cast(Effort, effort)) if effort else None
-        return ExecutionBinding(driver=self.driver, connector=self.connector, model=self.model, reasoning=reasoning)
+        return ExecutionBinding(
+            driver=self.driver,
+            connector=self.connector,
+            model=self.model,
+            reasoning=reasoning,
+            driver_config=dict(config),
+        )
 
     def record(self, effort: str = "") -> dict[str, Any]:
         """What a conversation keeps of its choice."""
@@ -262,7 +325,7 @@ def gone(record: dict[str, Any] | None) -> str:
 
 def missing(record: dict[str, Any] | None) -> str:
     """The same, and what to do."""
-    if record and record.get("driver") in HARNESS_NAMES and record["driver"] != NATIVE:
+    if record and record.get("driver") in PROGRAMS:
         return f"{gone(record)}. Look at Harnesses for its program, or add its connector again."
     return f"{gone(record)}. Choose another model, or add its connector again."
 
@@ -290,7 +353,11 @@ class _Shelf:
         self.connector = connector
         self.driver = driver
         first = (connector.default_model,) if connector.default_model in connector.models else ()
-        self.models = tuple(dict.fromkeys((*first, *connector.models)))
+        models = dict.fromkeys((*first, *connector.models))
+        if efforts_of is not None and driver in HARNESSES and HARNESSES[driver].known_models:
+            # What is not known to work in it would only be refused by it.
+            models = {model: None for model in models if efforts_of(model, None)}
+        self.models = tuple(models)
         self._known = frozenset(self.models)
         self._declared = declared
         self._unavailable_because = unavailable_because

@@ -507,8 +507,12 @@ def stop(session: str, as_json: Json = False) -> int:
 
 @app.command()
 def detach(session: str, as_json: Json = False) -> int:
-    """Let go of a session without ending it. It can be taken up again."""
-    return give_order("detach", {"session": session}, rows(as_json, lambda row: f"{row['session']} is detached"))
+    """Let go of a session without ending it. It can be taken up again; what works at a provider goes on there."""
+
+    def line(row: dict[str, Any]) -> str:
+        return " ".join(filter(None, (f"{row['session']} is detached.", row.get("goes_on", ""))))
+
+    return give_order("detach", {"session": session}, rows(as_json, line))
 
 
 @app.command()
@@ -532,7 +536,8 @@ def delete(
             return code
         about = f"{plain(found[0]['title'])} ({found[0]['session']}) will be deleted with everything in it, for good."
         # Lines on the standard output are the answer; with --json there is one kind of them.
-        print(about, file=sys.stderr if as_json else sys.stdout)
+        for line in (about, *map(plain, found[0].get("goes", ())[1:])):
+            print(line, file=sys.stderr if as_json else sys.stdout)
         if not sys.stdin.isatty() or not typer.confirm("Delete it?", default=False):
             fail("NOT_CONFIRMED", "Nothing was deleted. With --yes it is not asked.", USAGE, as_json=as_json)
         session = found[0]["session"]

@@ -15,14 +15,14 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from desktop.agent_stores import AgentStores
-from desktop.agents import AgentRefusedError, Agents, agent_terms, definition
-from desktop.choices import NATIVE, Choice, ChoiceBook
+from desktop.agents import AgentRefusedError, Agents, Configure, agent_terms, definition, no_configuration
+from desktop.choices import HARNESSES, NATIVE, Choice, ChoiceBook, service_of
 from desktop.pictures import message_of
 from desktop.profile_store import AgentRecord, ConversationRecord, ProfileStore, ProfileTx
 from desktop.terms import Terms
@@ -84,7 +84,15 @@ STAYS_READABLE = "What was said here stays readable. To go on, begin a new conve
 """Of a conversation that its harness does not take up again: what can be done."""
 _SENTENCE: Final = re.compile(r"(?<=[.!?]) ")
 
+UNCONFIRMED_SENTENCE = (
+    "{service} did not confirm. Your message was sent once; whether the work goes on there is not known. Look again to "
+    "ask for it; nothing is sent again."
+)
+"""Of an unknown outcome at a service."""
+ELSEWHERE_SENTENCE = "It goes on at {service}, and is not watched from here."
+
 _ENDED: dict[str, RunState] = {
+    "detached": "elsewhere",
     "completed": "done",
     "failed": "failed",
     "cancelled": "stopped",
@@ -97,6 +105,8 @@ _ENDED: dict[str, RunState] = {
 
 WAITS_SENTENCE = "Something waits for your decision. Nothing of it is done before you have looked."
 
+_LEFT: Final = (*OPEN_PHASES, "detached")
+"""What the profile says of a conversation whose newest run had not ended."""
 _UNCERTAIN = ("dispatched", "unknown")
 """Of a run that no session here drives: sent, and nobody knows what became of it."""
 
@@ -115,6 +125,8 @@ class Ending(NamedTuple):
     sentence: str = ""
     code: str = ""
     started_ms: int = 0
+    service: str = ""
+    """Who runs it, where that is a provider."""
 
 
 class Queue(NamedTuple):
@@ -130,6 +142,13 @@ class Row(NamedTuple):
     record: ConversationRecord
     subtitle: str
     state: RunState
+
+
+def what_goes(row: Row) -> tuple[str, ...]:
+    """What is deleted with a conversation, one sentence each."""
+    driver = str((row.record.choice or {}).get("driver", ""))
+    there = HARNESSES[driver].deletes if driver in HARNESSES else ""
+    return ("All its messages and replies, from this computer.", *((there,) if there else ()))
 
 
 class _Message(NamedTuple):
@@ -159,6 +178,14 @@ class _Live:
         self.rest: asyncio.TimerHandle | None = None
         """Puts the session away when nothing is asked of it for a while."""
         self.leave_queue: Callable[[], None] = lambda: None
+        self.released = False
+        """It is let go of while its run goes on at a service."""
+        self.follower: asyncio.Task[None] | None = None
+
+    @property
+    def service(self) -> str:
+        """Who runs its harness, where that is a provider."""
+        return service_of(self.session.options.execution.driver)
 
     @property
     def agent_id(self) -> str:
@@ -221,6 +248,7 @@ class Conversations:
         choices: what messages can go to now.
         agents: what they are begun with.
         prepare: awaited before a harness is used, by its id; refuses one that cannot be.
+        configure: what a harness is opened with besides its model.
         rest_s: how long the session of a harness that is a program stays open when nothing is asked of it.
     """
 
@@ -233,9 +261,11 @@ class Conversations:
         agents: Agents,
         *,
         prepare: Callable[[str], Awaitable[None]] = _nothing_to_prepare,
+        configure: Configure = no_configuration,
         rest_s: float = REST_S,
     ) -> None:
         self._prepare = prepare
+        self._configure = configure
         self._rest_s = rest_s
         self._terms: dict[str, Terms] = {}
         self._putting_away: set[asyncio.Task[None]] = set()
@@ -254,6 +284,9 @@ class Conversations:
         self._unwritten: dict[str, str] = {}
         """Drafts that are in no file, because they look like they hold a secret."""
         self._leaving: set[str] = set()
+        self._elsewhere: dict[str, str] = {}
+        """Conversations whose run was let go of here and goes on at a service, with their agents."""
+        self._services: dict[str, str] = {}
         self._accepting: set[str] = set()
         """New ones whose first message is on its way."""
         self._opening: dict[str, asyncio.Lock] = {}
@@ -302,8 +335,10 @@ class Conversations:
         ending = self._endings.get(record.conversation_id)
         if ending is not None:
             return ending.state
+        if record.conversation_id in self._elsewhere:
+            return "elsewhere"
         state = _ENDED.get(record.state, "done")
-        if state not in ("admitting", "working"):
+        if state not in ("admitting", "working", "elsewhere"):
             return state
         # Open here and its run not heard of yet: it is being accepted. Else it was said to be running by a host that
         # ended, and was not taken up by this one: not known.
@@ -341,10 +376,24 @@ class Conversations:
         live = self._live.get(conversation_id)
         return live.agent_id if live is not None else None
 
+    def held_here(self) -> list[str]:
+        """Those of them that would end or wait if the host ended: what works at a service needs it for tools only."""
+        return [name for name in self.running() if not (live := self._live[name]).service or self._has_tools(live)]
+
+    def _has_tools(self, live: _Live) -> bool:
+        agent = self._agents.get(live.agent_id)
+        return bool(live.session.definition.tools) or (agent is not None and bool(agent.uses))
+
+    def at_services(self) -> dict[str, int]:
+        """How many runs go on at each service, watched or not."""
+        drivers = [live.service for live in self._live.values() if live.works and live.service]
+        found = [*drivers, *(service for name in self._elsewhere if (service := self._services.get(name)))]
+        return {service: found.count(service) for service in dict.fromkeys(found)}
+
     @property
     def busy(self) -> bool:
-        """Whether a run goes on, or a message or a deletion is on its way: the host is not to end."""
-        return bool(self._works) or bool(self.running())
+        """Whether a run goes on that needs this host, or a message or a deletion is on its way: it is not to end."""
+        return bool(self._works) or bool(self.held_here())
 
     async def terms_of(self, conversation_id: str) -> Terms | None:
         """What the session of a conversation may touch, as it was opened; None when it has none."""
@@ -399,7 +448,7 @@ class Conversations:
         if live is not None and live.run is not None:
             state, started = _live_state(live), live.run.created_ms
             words = WAITS_SENTENCE if state == "waiting" else ""
-            return Ending(live.run.run_id, state, words, started_ms=started)
+            return Ending(live.run.run_id, state, words, started_ms=started, service=live.service)
         if conversation_id in self._endings:
             return self._endings[conversation_id]
         place = await self._place(conversation_id)
@@ -409,8 +458,22 @@ class Conversations:
         runs = await store.read(lambda tx: tx.runs(session_id))
         if not runs:
             return None
-        ending = self._endings[conversation_id] = _ending_of_record(runs[-1])
+        service = await self.service_of(conversation_id)
+        if conversation_id in self._elsewhere and runs[-1].phase in OPEN_PHASES:
+            words = ELSEWHERE_SENTENCE.format(service=service)
+            return Ending(runs[-1].run_id, "elsewhere", words, started_ms=runs[-1].created_ms, service=service)
+        ending = self._endings[conversation_id] = _ending_of_record(runs[-1], service)
         return ending
+
+    async def service_of(self, conversation_id: str) -> str:
+        """Who runs the harness of a conversation, where that is a provider; empty for this computer."""
+        live = self._live.get(conversation_id)
+        if live is not None:
+            return live.service
+        if conversation_id not in self._services:
+            reference = await self._reference(conversation_id)
+            self._services[conversation_id] = service_of(reference.driver_id) if reference is not None else ""
+        return self._services[conversation_id]
 
     async def items(
         self, conversation_id: str, first: int, count: int, preview_chars: int
@@ -556,8 +619,12 @@ class Conversations:
         """What a session with this choice would be. Opens nothing and sends nothing."""
         await self._prepare(choice.driver)
         record = self._agent(agent)
-        options = _options(choice, effort, terms or agent_terms(record, choice=choice))
+        options = self._options(record, choice, effort, terms)
         return await self._runtime.create_agent(definition(record)).inspect(options)
+
+    def _options(self, agent: AgentRecord, choice: Choice, effort: str, terms: Terms | None) -> SessionOptions:
+        on = terms or agent_terms(agent, choice=choice)
+        return _options(choice, effort, on, self._configure(choice.driver, on))
 
     def _agent(self, agent_id: str | None) -> AgentRecord:
         record = self._agents.current if agent_id is None else self._agents.find(agent_id)
@@ -703,7 +770,7 @@ class Conversations:
                     response_format=message.response_format,
                 )
             except AgentSessionRecoveryError as unknown:
-                if not live.session.inspect_state().quarantined:
+                if live.service or not live.session.inspect_state().quarantined:
                     raise
                 raise AgentSessionRecoveryError(
                     f"What became of the last message is not known. {STILL_AT_WORK}",
@@ -744,10 +811,24 @@ class Conversations:
 
         What tools may have done is asked of their source; nothing is executed or sent again.
         """
-        session = (await self._open(conversation_id)).session
+        return await self._finish(self._look_again(conversation_id))
+
+    async def _look_again(self, conversation_id: str) -> InspectedState:
+        live = await self._open(conversation_id)
+        session = live.session
         if session.inspect_state().unresolved_effects:
             await session.reconcile()
-            self._changed(conversation_id)
+            run = session.active_run
+            if run is not None and self._live.get(conversation_id) is live:
+                # It was found out that it goes on.
+                self._goes_on(conversation_id, live, run)
+        if live.run is None and live.service:
+            # What it came to may have been found out meanwhile.
+            self._endings.pop(conversation_id, None)
+            ending = await self.ending(conversation_id)
+            if ending is not None:
+                await self._record_state(conversation_id, ending.state)
+        self._changed(conversation_id)
         return session.inspect_state()
 
     async def resume_reference(self, reference: SessionReference) -> str:
@@ -777,7 +858,7 @@ class Conversations:
     ) -> str:
         await self._prepare(choice.driver)
         record = self._agent(agent)
-        options = _options(choice, effort, terms or agent_terms(record, choice=choice))
+        options = self._options(record, choice, effort, terms)
         # The session keeps this definition: what is edited later holds for the sessions after it.
         session = await self._runtime.create_agent(definition(record)).open_session(options)
         return await self._keep(session, title, choice.record(effort), state)
@@ -849,6 +930,7 @@ class Conversations:
     def _adopt(self, conversation_id: str, session: Session) -> _Live:
         """The open session of a conversation: what goes on or waits in it, and what is begun of its queue."""
         live = self._live[conversation_id] = _Live(session)
+        self._elsewhere.pop(conversation_id, None)
 
         def queue_changed(run: Run | None) -> None:
             if run is not None and self._live.get(conversation_id) is live:
@@ -975,7 +1057,9 @@ class Conversations:
     async def is_busy(self, conversation_id: str) -> bool:
         """Whether a run goes on or waits for the person: what is said now is said to it, or after it."""
         live = self._live.get(conversation_id)
-        return live.run is not None if live is not None else await self._is_parked(conversation_id)
+        if live is not None:
+            return live.run is not None
+        return conversation_id in self._elsewhere or await self._is_parked(conversation_id)
 
     async def _is_parked(self, conversation_id: str) -> bool:
         record = await self._profile.read(lambda tx: tx.conversation(conversation_id))
@@ -1138,7 +1222,7 @@ class Conversations:
     async def stop(self, conversation_id: str) -> AgentResult | None:
         """Stop the run that goes on; returns when it has stopped. None when none goes on."""
         live = self._live.get(conversation_id)
-        if live is None and await self._is_parked(conversation_id):
+        if live is None and (conversation_id in self._elsewhere or await self._is_parked(conversation_id)):
             live = await self._open(conversation_id)
         if live is None or live.run is None:
             return None
@@ -1151,17 +1235,38 @@ class Conversations:
     async def detach(self, conversation_id: str) -> None:
         """Let go of the session; it and its transcript stay and can be opened again.
 
+        What works at a service goes on there.
+
         Raises:
             AgentRuntimeError: a run on this computer goes on and would end with it.
         """
         live = self._live.get(conversation_id)
         if live is None:
             return
-        await live.session.detach()
+        await self._detach(conversation_id, live)
+        if conversation_id in self._elsewhere:
+            await self._record_state(conversation_id, "elsewhere")
+        self._changed(conversation_id)
+
+    async def _detach(self, conversation_id: str, live: _Live) -> None:
+        goes_on = live.works and bool(live.service)
+        live.released = goes_on
+        try:
+            await live.session.detach()
+        except BaseException:
+            live.released = False
+            raise
         live.leave_queue()
         live.stay()
-        self._live.pop(conversation_id, None)
-        self._changed(conversation_id)
+        if self._live.get(conversation_id) is live:
+            del self._live[conversation_id]
+        if goes_on:
+            self._elsewhere[conversation_id] = live.agent_id
+            self._services[conversation_id] = live.service
+            self._endings.pop(conversation_id, None)
+            if live.follower is not None:
+                # Nobody waits for it here any more, and nothing of it is watched.
+                live.follower.cancel()
 
     async def delete(self, conversation_id: str) -> None:
         """Stop what runs, then remove the conversation with everything it holds, for good."""
@@ -1169,7 +1274,7 @@ class Conversations:
 
     async def _delete(self, conversation_id: str) -> None:
         live = self._live.get(conversation_id)
-        if live is not None and live.run is not None:
+        if (live is not None and live.run is not None) or conversation_id in self._elsewhere:
             try:
                 await self.stop(conversation_id)
             except AgentSessionRecoveryError:
@@ -1186,6 +1291,8 @@ class Conversations:
                 gone.stay()
             self.on_gone(reference.session_id)
         self._terms.pop(conversation_id, None)
+        self._services.pop(conversation_id, None)
+        self._elsewhere.pop(conversation_id, None)
         await self._profile.transact(lambda tx: tx.delete_conversation(conversation_id))
         self._unwritten.pop(conversation_id, None)
         self._endings.pop(conversation_id, None)
@@ -1206,6 +1313,7 @@ class Conversations:
         try:
             names = [r.conversation_id for r in await self._profile.read(lambda tx: tx.conversations_of(agent_id))]
             await self._check_resolved(names)
+            await self._delete_at_services(names)
             while at_hand := [name for name, live in self._live.items() if live.agent_id == agent_id]:
                 await self._let_go(at_hand[0])
             async with self._stores.removing(agent_id):
@@ -1220,6 +1328,29 @@ class Conversations:
             self._opening.pop(name, None)
             self._changed(name)
         return names
+
+    async def delete_at_services(self) -> None:
+        """Delete every conversation of which something is kept at a service, there and here.
+
+        Raises:
+            AgentRuntimeError: one could not be deleted; it and those after it stay.
+        """
+        await self._finish(self._delete_at_services(await self.names()))
+
+    async def _delete_at_services(self, names: Sequence[str]) -> None:
+        """What is kept at a service would be there for good once nothing here speaks of it."""
+        for name in names:
+            if not (service := await self.service_of(name)):
+                continue
+            try:
+                await self._delete(name)
+            except AgentRuntimeError as fault:
+                raise AgentRuntimeError(
+                    f"A conversation could not be deleted at {service}, so it stays, and all that was to go after it. "
+                    f"{fault.message}",
+                    code=fault.error_code,
+                    details=fault.details,
+                ) from fault
 
     async def _check_resolved(self, names: list[str]) -> None:
         for name in names:
@@ -1246,7 +1377,7 @@ class Conversations:
     # ---------------------------------------------------------------- following
 
     def _follow(self, conversation_id: str, live: _Live, run: Run) -> None:
-        task = asyncio.get_running_loop().create_task(self._until_end(conversation_id, live, run))
+        task = live.follower = asyncio.get_running_loop().create_task(self._until_end(conversation_id, live, run))
         self._followers.add(task)
         task.add_done_callback(self._followers.discard)
 
@@ -1254,12 +1385,14 @@ class Conversations:
         leave = run.journal.subscribe(lambda: self._look(conversation_id, live, run))
         self._look(conversation_id, live, run)
         try:
-            ending = ending_of_result(await run.result(), run.created_ms)
+            ending = ending_of_result(await run.result(), run.created_ms)._replace(service=live.service)
         except AgentSessionRecoveryError as unknown:
+            if live.released:
+                return
             if live.parked:
                 # Its session was put away; it waits on in the agent's file.
                 return
-            ending = Ending(run.run_id, "unknown", unknown.message, unknown.error_code, run.created_ms)
+            ending = Ending(run.run_id, "unknown", unknown.message, unknown.error_code, run.created_ms, live.service)
             # The session takes no further run; the next message opens it anew from disk.
             await live.session.destroy(forget=False)
             live.leave_queue()
@@ -1324,7 +1457,7 @@ class Conversations:
     async def _hint_closed(self, agent_id: str) -> None:
         """Nothing of this agent needs to be looked at after a crash any more, unless a run of it goes on."""
         at_work = any(live.works and live.agent_id == agent_id for live in self._live.values())
-        if agent_id in self._hinted and not at_work:
+        if agent_id in self._hinted and not at_work and agent_id not in self._elsewhere.values():
             self._hinted.discard(agent_id)
             await self._profile.transact(lambda tx: tx.put_agent_hint(agent_id, False, self.wakes.get(agent_id)))
 
@@ -1408,11 +1541,16 @@ class Conversations:
         await self._record_state(conversation_id, ending.state if ending else "unknown")
 
     async def wait_until_quiet(self, stop: asyncio.Event) -> None:
-        """Return when no run goes on any more, or when `stop` is set."""
-        while self._followers and not stop.is_set():
+        """Return when no run goes on any more that needs this host, or when `stop` is set."""
+        while (ending := self._followers - self._let_run_on()) and not stop.is_set():
             stopped = asyncio.ensure_future(stop.wait())
-            await asyncio.wait({stopped, *self._followers}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stopped, *ending}, return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
+
+    def _let_run_on(self) -> set[asyncio.Task[None]]:
+        """Those who follow what goes on at a service whether this host is there or not."""
+        followed = [live for live in self._live.values() if live.works and live.service and not self._has_tools(live)]
+        return {live.follower for live in followed if live.follower is not None}
 
     async def aclose(self) -> None:
         """Finish what was begun, stop what runs and note how it ended."""
@@ -1420,7 +1558,7 @@ class Conversations:
         for live in self._live.values():
             live.stay()
         await asyncio.gather(*self._putting_away, return_exceptions=True)
-        leaving = [live.session.destroy(forget=False) for live in list(self._live.values())]
+        leaving = [self._leave(name, live) for name, live in list(self._live.items())]
         await asyncio.gather(*leaving, return_exceptions=True)
         if self._followers:
             await asyncio.wait(set(self._followers), timeout=NOTING_S)
@@ -1428,6 +1566,13 @@ class Conversations:
             task.cancel()
         await asyncio.gather(*self._followers, return_exceptions=True)
         self._live.clear()
+
+    async def _leave(self, conversation_id: str, live: _Live) -> None:
+        """Let go of a session as the host ends: what works at a service goes on there, all else is stopped."""
+        if live.service:
+            await self._detach(conversation_id, live)
+        else:
+            await live.session.destroy(forget=False)
 
 
 def _live_state(live: _Live) -> RunState:
@@ -1469,10 +1614,9 @@ def _image(tx: AgentTx, session_id: str, digest: str) -> bytes | None:
     return tx.image(session_id, digest)
 
 
-def _options(choice: Choice, effort: str, terms: Terms) -> SessionOptions:
-    return SessionOptions(
-        execution=choice.execution(effort), context=OWNER, policy=terms.policy, environment=terms.environment
-    )
+def _options(choice: Choice, effort: str, terms: Terms, config: Mapping[str, Any]) -> SessionOptions:
+    execution = choice.execution(effort, config)
+    return SessionOptions(execution=execution, context=OWNER, policy=terms.policy, environment=terms.environment)
 
 
 def _check_bound(options: SessionOptions, choice: Choice, terms: Terms | None) -> None:
@@ -1540,7 +1684,7 @@ def _open_head(item: OpenItem, run: Run, session_id: str, preview_chars: int) ->
 
 def _left_open(tx: ProfileTx, agent_id: str) -> list[str]:
     """Conversations of an agent that the profile last said to be at work."""
-    return [record.conversation_id for record in tx.conversations_of(agent_id) if record.state in OPEN_PHASES]
+    return [record.conversation_id for record in tx.conversations_of(agent_id) if record.state in _LEFT]
 
 
 def _check_request(request_id: str) -> None:
@@ -1581,15 +1725,17 @@ def ending_of_result(result: AgentResult, started_ms: int) -> Ending:
     )
 
 
-def _ending_of_record(record: RunRecord) -> Ending:
+def _ending_of_record(record: RunRecord, service: str = "") -> Ending:
     if record.result is not None:
-        return ending_of_result(AgentResult.model_validate(record.result), record.created_ms)
+        return ending_of_result(AgentResult.model_validate(record.result), record.created_ms)._replace(service=service)
     state = _ENDED[record.phase]
     if state == "waiting":
-        return Ending(record.run_id, state, WAITS_SENTENCE, started_ms=record.created_ms)
-    if state == "unknown":
-        return Ending(record.run_id, state, UNKNOWN_SENTENCE, "RUN_UNKNOWN", record.created_ms)
-    return Ending(record.run_id, state, started_ms=record.created_ms)
+        return Ending(record.run_id, state, WAITS_SENTENCE, started_ms=record.created_ms, service=service)
+    if state == "unknown" or (service and state == "working"):
+        # One at a service that nobody here drives was to be joined again, and that did not come about.
+        words = UNCONFIRMED_SENTENCE.format(service=service) if service else UNKNOWN_SENTENCE
+        return Ending(record.run_id, "unknown", words, "RUN_UNKNOWN", record.created_ms, service)
+    return Ending(record.run_id, state, started_ms=record.created_ms, service=service)
 
 
 def _with(record: ConversationRecord, **changes: object) -> ConversationRecord:

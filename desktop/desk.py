@@ -15,7 +15,7 @@ from desktop.agents import agent_terms
 from desktop.authority import ChannelAuthority
 from desktop.build import BUILD
 from desktop.choices import NATIVE, Choice, gone, missing
-from desktop.conversations import STILL_AT_WORK, Ending, Row, check_secret
+from desktop.conversations import STILL_AT_WORK, Ending, Row, check_secret, what_goes
 from desktop.desk_setup import SetupDesk, agent_id, fitting, not_done
 from desktop.dialogs import DeleteConfirmation
 from desktop.isolation import drawing_uid, seal_host
@@ -24,7 +24,7 @@ from desktop.orders.answers import unresolved_in_words
 from desktop.profile_store import AgentRecord
 from desktop.questions import folder as folder_entry
 from desktop.questions.folder import Folder
-from desktop.terms import Terms, access_words, uses_words
+from desktop.terms import Terms, access_words, service_words, uses_words
 from runtime_host.errors import AgentRuntimeError, AgentUnresolvedEffectError
 from runtime_host.loop.held import Decided
 from runtime_host.run import Run
@@ -37,12 +37,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("remuda.desk")
 
-ENTER_SENDS = "Enter sends · Shift+Enter starts a new line"
+NEW_LINE = "Shift+Enter starts a new line"
+ENTER_SENDS = f"Enter sends · {NEW_LINE}"
 ENTER_WAITS = "A reply is coming · stop it to send something else"
 ENTER_NOWHERE = "Choose a model first"
 ENTER_NO_FOLDER = "Choose a folder first"
 
-BUSY = ("admitting", "working", "stopping", "waiting")
+BUSY = ("admitting", "working", "stopping", "waiting", "elsewhere")
 """States in which something goes on, or waits for the person."""
 
 FolderUse = Literal["never", "optional", "required", "fixed"]
@@ -74,6 +75,7 @@ class WindowDesk:
         host.connectors.on_change = self._connectors_changed
         host.agents.on_change = self._agents_changed
         host.harnesses.on_change = self._harnesses_changed
+        host.managed.on_change = self._harnesses_changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._chosen: Choice | None = None
         """What the selected binding goes to, as it was shown last."""
@@ -88,6 +90,7 @@ class WindowDesk:
             dto.SendQueued: self._send_queued,
             dto.RemoveQueued: self._remove_queued,
             dto.AskAgain: self._ask_again,
+            dto.LookAgain: self._look_again,
             dto.Choose: self._choose,
             dto.Stop: self._stop,
             dto.Detach: self._detach,
@@ -241,7 +244,12 @@ class WindowDesk:
         row = await conversations.row(conversation_id) if conversation_id else None
         if conversation_id is not None and row is None:
             revision, conversation_id = authority.select(None)
+        fresh = conversation_id != self._last_selected
         self._last_selected = conversation_id
+        if fresh and row is not None and row.state == "elsewhere":
+            task = asyncio.get_running_loop().create_task(self._watch_again(row.record.conversation_id))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         ending, total = await self._standing(conversation_id) if conversation_id else (None, 0)
         choice, effort = conversations.choice_of(row.record) if row else await self._choice_for_new()
         agent = self._host.agents.get(row.record.agent_id) if row else self._agent_for_new()
@@ -288,7 +296,9 @@ class WindowDesk:
         if begun and (path or use != "never"):
             use = "fixed"
         access = access_words(terms.policy) if terms is not None and path else ""
-        return _FolderView(path or "", access, use, use == "required" and not path)
+        service = choice.service if choice is not None else ""
+        at = service_words(terms, service) if terms is not None and service else ""
+        return _FolderView(path or "", access, use, use == "required" and not path, at)
 
     async def _terms_of(self, conversation_id: str) -> Terms | None:
         try:
@@ -367,7 +377,7 @@ class WindowDesk:
             return _run_view(ending)
         state = await self._host.conversations.standing(conversation_id)
         # Asking again would be refused as long as it may be at work; after a start anew it is the way on.
-        blocked = ending.state == "unknown" and state.quarantined
+        blocked = ending.state == "unknown" and state.quarantined and not ending.service
         said = (ending.sentence, STILL_AT_WORK if blocked else "", unresolved_in_words(state))
         return _run_view(ending._replace(sentence=" ".join(filter(None, said))), blocked=blocked)
 
@@ -462,6 +472,18 @@ class WindowDesk:
         await self._host.conversations.detach(_conversation(authority))
         authority.select(None)
         return _done(command.request)
+
+    async def _look_again(self, command: dto.LookAgain, text: str, authority: ChannelAuthority) -> dto.Outcome:
+        await self._host.conversations.resume(_conversation(authority))
+        return _done(command.request)
+
+    async def _watch_again(self, conversation_id: str) -> None:
+        """A conversation that was let run on is open again: what goes on in it is watched."""
+        try:
+            await self._host.conversations.resume(conversation_id)
+        except AgentRuntimeError as fault:
+            # It stands as running elsewhere, and can be looked at again.
+            self._host.tell("look-again", "warning", fault.error_code, fault.message)
 
     async def _set_theme(self, command: dto.SetTheme, text: str, authority: ChannelAuthority) -> dto.Outcome:
         await self._host.settings.set_theme(command.theme)
@@ -648,9 +670,9 @@ class WindowDesk:
         row = await self._host.conversations.row(name)
         if row is None:
             return dto.Outcome(request=command.request, status="stale", code="STALE", text="It is gone already.")
-        running = self._host.conversations.live_run(name) is not None
+        running = self._host.conversations.live_run(name) is not None or row.state == "elsewhere"
         confirmed = await (await self._host.trusted()).confirm(
-            DeleteConfirmation(title=row.record.title, running=running)
+            DeleteConfirmation(title=row.record.title, running=running, goes=what_goes(row))
         )
         if not confirmed:
             return not_done(command.request)
@@ -741,28 +763,40 @@ def _row(row: Row) -> dto.ConversationRow:
 def _run_view(ending: Ending | None, *, blocked: bool = False) -> dto.RunView | None:
     if ending is None:
         return None
+    # What became of it is asked for before anything is said anew.
+    look = bool(ending.service) and ending.state in ("unknown", "elsewhere")
     return dto.RunView(
         id=sanitize.wire_id(ending.run_id),
         state=ending.state,
-        sentence=sanitize.sentence(ending.sentence),
+        sentence=sanitize.sentence(ending.sentence or _where(ending)),
         code=sanitize.code(ending.code),
         started_ms=max(0, ending.started_ms),
-        can_ask_again=not blocked and ending.state in ("failed", "unknown", "stopped", "incomplete"),
+        can_ask_again=not blocked and not look and ending.state in ("failed", "unknown", "stopped", "incomplete"),
+        goes_on_at=sanitize.line(ending.service) if ending.state in BUSY else "",
+        can_look_again=look,
     )
 
 
+def _where(ending: Ending) -> str:
+    """Of what goes on at a service: what that means for it."""
+    if ending.service and ending.state == "working":
+        return f"At {ending.service}, and goes on there while Remuda is closed."
+    return ""
+
+
 class _FolderView(NamedTuple):
-    """Where a binding works, in words; `missing`: it has to, and none is chosen."""
+    """Where a binding works, in words; `missing`: it has to, and none is chosen; `at`: of a service, where there."""
 
     path: str
     access: str
     use: FolderUse
     missing: bool
+    at: str = ""
 
 
 def _header(choice: Choice | None, effort: str, row: Row | None, folder: _FolderView, agent: AgentRecord | None) -> str:
     if choice is not None:
-        access = "no folder chosen yet" if folder.missing else folder.access
+        access = "no folder chosen yet" if folder.missing else folder.at or folder.access
         uses = uses_words(agent.uses) if agent is not None else ""
         return choice.sentence(effort, " · ".join(filter(None, (access, uses))) or "touches nothing")
     return gone(row.record.choice) if row is not None and row.record.choice else "Choose a model"
@@ -773,4 +807,6 @@ def _enter(ending: Ending | None, choice: Choice | None) -> str:
         return ENTER_NOWHERE
     if ending is not None and ending.state in BUSY:
         return ENTER_WAITS
+    if choice.service:
+        return f"Enter sends it to {choice.service}, where it goes on while Remuda is closed · {NEW_LINE}"
     return ENTER_SENDS

@@ -10,7 +10,7 @@ cancelled; of one thing only one is going on.
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
@@ -26,8 +26,11 @@ from desktop.choices import Choice, ChoiceBook
 from desktop.dialog import entry
 from desktop.dialogs import ConnectorPrefill
 from desktop.discovery import Found, look
+from desktop.harness_setup import LOCAL
+from desktop.managed import CAPPED
 from desktop.profile_store import AgentRecord
 from desktop.questions import agent as agent_entry
+from desktop.questions import cap as cap_entry
 from desktop.questions import credential as credential_entry
 from desktop.questions import mount as mount_entry
 from desktop.questions import network as network_entry
@@ -114,6 +117,7 @@ class SetupDesk:
             "remove-all": self._remove_all,
             "pick-program": self._on_harness(program_entry.pick),
             "forget-program": self._on_harness(_forget_program),
+            "cap-cost": self._on_harness(cap_entry.cap, CAPPED),
             "review": self._review,
             "add-mount": self._add_mount,
             "edit-mount": self._on_mount(mount_entry.edit),
@@ -207,13 +211,12 @@ class SetupDesk:
         return [dto.Harnesses(rows=await harness_views.rows(host))]
 
     def _on_harness(
-        self, do: "Callable[[Host, str], Awaitable[bool]]"
+        self, do: "Callable[[Host, str], Awaitable[bool]]", drivers: Collection[str] = tuple(LOCAL)
     ) -> Callable[[dto.Propose, ChannelAuthority], Awaitable[bool | None]]:
-        """A proposal about the harness that is its target."""
+        """A proposal about the harness that is its target, of those that it is meant for."""
 
         async def proposed(command: dto.Propose, authority: ChannelAuthority) -> bool | None:
-            kinds = self._host.harnesses.kinds
-            driver = next((name for name in kinds if harness_views.harness_id(name) == command.target), None)
+            driver = next((name for name in drivers if harness_views.harness_id(name) == command.target), None)
             if driver is None:
                 return None
             try:

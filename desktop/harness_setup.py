@@ -21,7 +21,8 @@ from desktop.settings import Settings
 from runtime_host.errors import AgentRuntimeDependencyError, AgentRuntimeError
 from runtime_host.loop.own_thread import in_own_thread
 
-State = Literal["ready", "missing", "unsupported", "unusable", "looking"]
+State = Literal["ready", "missing", "unsupported", "unusable", "looking", "unconnected"]
+"""How a harness stands; `unconnected`: it needs no program, and there is no connector for it yet."""
 Stamp = tuple[str, int, int, int]
 """A file as it was looked at: its real path, and what changes when another is put in its place."""
 

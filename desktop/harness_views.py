@@ -12,7 +12,8 @@ from desktop.agents import FIRST_AGENT
 from desktop.choices import HARNESSES, Choice
 from desktop.conversations import OWNER
 from desktop.harness_setup import Standing
-from desktop.terms import policy_of
+from desktop.managed import CAPPED
+from desktop.terms import SANDBOX, Terms, policy_of
 from runtime_host.capabilities import DriverInspection, Support
 from runtime_host.definitions import AgentDefinition, Environment, SessionOptions
 from runtime_host.errors import AgentRuntimeError
@@ -61,7 +62,11 @@ class Badge(NamedTuple):
 
 
 class View(NamedTuple):
-    """A harness and how it stands. `held`: who holds it to its terms, in its own words."""
+    """A harness and how it stands. `held`: who holds it to its terms, in its own words.
+
+    Of one at a service: `runs` where, `billing` what is billed and where data goes, `cap` how its cost is held,
+    `can_cap` that this is settled here, `connect` the vendor whose connector it lacks.
+    """
 
     driver: str
     name: str
@@ -71,6 +76,11 @@ class View(NamedTuple):
     supported: str = ""
     program: bool = False
     badges: tuple[Badge, ...] = ()
+    runs: str = ""
+    billing: str = ""
+    cap: str = ""
+    can_cap: bool = False
+    connect: Literal["", "openai", "anthropic"] = ""
 
 
 def harness_id(driver: str) -> str:
@@ -80,10 +90,11 @@ def harness_id(driver: str) -> str:
 
 async def views(host: "Host") -> list[View]:
     """Each harness there is. Sends nothing and starts nothing."""
-    return [await _view(host, driver) for driver in HARNESSES]
+    return [await view_of(host, driver) for driver in HARNESSES]
 
 
-async def _view(host: "Host", driver: str) -> View:
+async def view_of(host: "Host", driver: str) -> View:
+    """One harness. Sends nothing and starts nothing."""
     words, kind = HARNESSES[driver], host.harnesses.kinds.get(driver)
     standing = host.harnesses.standing(driver) if kind is not None else Standing("ready")
     view = View(
@@ -96,16 +107,38 @@ async def _view(host: "Host", driver: str) -> View:
     )
     if standing.state != "ready":
         return view
+    if words.service:
+        view = view._replace(
+            runs=f"at {words.service}",
+            billing=words.billing,
+            cap=host.managed.cap_words(driver),
+            can_cap=driver in CAPPED,
+        )
     choice = next(host.choices().of(driver), None)
     if choice is None:
-        vendor = {"openai": "OpenAI", "anthropic": "Anthropic"}.get(words.vendor, words.vendor)
-        said = f"It is ready. To use it, add an {vendor} connector with an API key."
-        return view._replace(standing=standing._replace(sentence=said))
+        return _without_choice(host, view)
     try:
         said_by_it = await _inspection(host, choice)
     except AgentRuntimeError as refused:
         return view._replace(standing=standing._replace(sentence=refused.message))
     return view._replace(held=_held(said_by_it, words.name), badges=_badges(said_by_it))
+
+
+def _without_choice(host: "Host", view: View) -> View:
+    """A harness with which nothing can be chosen yet, and what to do about it."""
+    words = HARNESSES[view.driver]
+    vendor = {"openai": "OpenAI", "anthropic": "Anthropic"}.get(words.vendor, words.vendor)
+    if any(one.vendor == words.vendor and one.secret is not None for one in host.connectors):
+        known = "No model of its connectors is known to work in it. Declare the efforts of one that does."
+        return view._replace(standing=view.standing._replace(sentence=known))
+    if not words.service:
+        said = f"It is ready. To use it, add an {vendor} connector with an API key."
+        return view._replace(standing=view.standing._replace(sentence=said))
+    way = f"Add an {vendor} connector with an API key. No program is needed on this computer."
+    return view._replace(
+        standing=view.standing._replace(state="unconnected", way=way),
+        connect="openai" if words.vendor == "openai" else "anthropic",
+    )
 
 
 def _held(said: DriverInspection, name: str) -> str:
@@ -124,12 +157,16 @@ def _listed(words: list[str]) -> str:
 async def _inspection(host: "Host", choice: Choice) -> DriverInspection:
     """What a harness says of itself, with all that it may be let do."""
     works = choice.folder != "never"
+    # Any folder does, but for one that holds what a session must not change.
+    environment = Environment(type="local-directory", path=str(host.paths.run)) if works else Environment()
+    on = Terms(policy_of("work" if works else "chat", choice.driver), environment)
+    if choice.service:
+        on = SANDBOX
     options = SessionOptions(
-        execution=choice.execution(),
+        execution=choice.execution("", host.managed.configuration(choice.driver, on)),
         context=OWNER,
-        policy=policy_of("work" if works else "chat", choice.driver),
-        # Any folder does, but for one that holds what a session must not change.
-        environment=Environment(type="local-directory", path=str(host.paths.run)) if works else Environment(),
+        policy=on.policy,
+        environment=on.environment,
     )
     return await host.runtime.backend.driver(choice.driver).inspect(AgentDefinition(id=FIRST_AGENT), options)
 
@@ -163,6 +200,11 @@ def _row(view: View) -> dto.HarnessRow:
         way=sanitize.sentence(standing.way),
         program=view.program,
         picked=standing.picked,
+        runs=sanitize.line(view.runs),
+        billing=sanitize.sentence(view.billing),
+        cap=sanitize.sentence(view.cap),
+        can_cap=view.can_cap,
+        connect=view.connect,
         badges=tuple(
             dto.HarnessBadge(name=sanitize.line(one.name), support=one.support, note=sanitize.sentence(one.note))
             for one in view.badges
@@ -181,6 +223,7 @@ def answer_row(host: "Host", view: View) -> dict[str, Any]:
         "touches": view.touches,
         "held": view.held,
         "program": _program(view),
+        "service": _service(view),
         "capabilities": {
             one.capability: {"name": one.name, "support": one.support, "reason": one.note} for one in view.badges
         },
@@ -202,6 +245,13 @@ def _program(view: View) -> dict[str, Any] | None:
         "taken": taken,
         "way": standing.way,
     }
+
+
+def _service(view: View) -> dict[str, Any] | None:
+    """Of a harness at a provider: where it runs, what is billed, how its cost is held, and what it lacks."""
+    if not view.runs:
+        return None
+    return {"runs": view.runs, "billing": view.billing, "cap": view.cap, "way": view.standing.way}
 
 
 def _offer(host: "Host", driver: str, connector: str) -> dict[str, Any]:

@@ -7,11 +7,11 @@ something first waits for the loading; who asks meanwhile waits for the same.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from runtime_host.capabilities import DriverInspection
 from runtime_host.definitions import AgentDefinition, SessionOptions
-from runtime_host.drivers.base import AgentDriver, DriverSession, SessionOpening
+from runtime_host.drivers.base import AgentDriver, DriverSession, ServiceDriver, SessionOpening
 from runtime_host.errors import AgentClosedError, AgentRuntimeDependencyError
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.models.declared import DeclaredModels
@@ -90,3 +90,40 @@ class LateDriver:
             ) from fault
         self._driver = make()
         return self._driver
+
+
+class ServiceHarness(AgentDriver, ServiceDriver, Protocol):
+    """A harness whose work goes on at a service."""
+
+
+class LateServiceDriver(LateDriver):
+    """The same for one of a service: how long it takes to settle is known before its code is there.
+
+    Args:
+        driver_id: its id.
+        load: as of `LateDriver`.
+    """
+
+    rejoins: ClassVar = True
+    hold_wait_s: ClassVar = 50.0
+    settle_s: ClassVar = 20.0
+
+    def __init__(self, driver_id: str, load: Callable[[], Callable[[], ServiceHarness]]) -> None:
+        self._made: ServiceHarness | None = None
+
+        def loaded() -> Callable[[], AgentDriver]:
+            make = load()
+
+            def made() -> AgentDriver:
+                self._made = make()
+                return self._made
+
+            return made
+
+        super().__init__(driver_id, loaded)
+
+    async def discard(self, opening: SessionOpening) -> None:
+        """Remove what is ours of a session at its service; the harness's code knows what that is."""
+        await self._there()
+        assert self._made is not None
+        await self._made.discard(opening)

@@ -10,7 +10,9 @@ from typing import Any, Literal, get_args
 from desktop.profile_store import ProfileStore
 from ui.wire.dto import Theme
 
-_Name = Literal["theme", "picture_word", "profile_uuid", "welcomed", "default_choice", "network", "programs", "sealing"]
+_Name = Literal[
+    "theme", "picture_word", "profile_uuid", "welcomed", "default_choice", "network", "programs", "sealing", "managed"
+]
 _NAMES: tuple[_Name, ...] = get_args(_Name)
 
 
@@ -29,7 +31,8 @@ class Settings:
         """The way out of this computer, as `desktop.network` keeps it."""
         self.programs: dict[str, Any] = {}
         """Which programs harnesses are, as `desktop.harness_setup` keeps it."""
-
+        self.managed: dict[str, Any] = {}
+        """What is settled about harnesses at a service, as `desktop.managed` keeps it."""
         self.sealing: dict[str, Any] = {}
         """Where the keys for agents' credentials are, once there are any."""
 
@@ -47,6 +50,8 @@ class Settings:
             self.network = values["network"]
         if isinstance(values["programs"], dict):
             self.programs = values["programs"]
+        if isinstance(values["managed"], dict):
+            self.managed = values["managed"]
         if isinstance(values["sealing"], dict):
             self.sealing = values["sealing"]
         if isinstance(values["profile_uuid"], str) and values["profile_uuid"]:
@@ -80,6 +85,10 @@ class Settings:
     async def set_programs(self, record: dict[str, Any]) -> None:
         await self._put("programs", record)
         self.programs = record
+
+    async def set_managed(self, record: dict[str, Any]) -> None:
+        await self._put("managed", record)
+        self.managed = record
 
     async def set_sealing(self, record: dict[str, Any]) -> None:
         """Written before a key is made, so that it is known of whatever happens then."""

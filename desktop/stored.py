@@ -208,6 +208,8 @@ async def _remove_all(host: "Host", stop_runs: bool, on_slow: Callable[[str], No
         with contextlib.suppress(AgentRuntimeError):
             # Of one whose end is not confirmed nothing more can be known here; it goes with the rest.
             await host.conversations.stop(name)
+    # While the keys are there with which a service is asked to.
+    await host.conversations.delete_at_services()
     connectors = (connector.model_dump(mode="json") for connector in host.connectors)
     records = [*connectors, host.settings.network, host.settings.sealing]
     note = removal.Note(host.settings.profile_uuid, removal.keys_of(records))

@@ -2,7 +2,8 @@
 
 Pure. Owns the names `chat`, `read`, `work`, what each permits and the words for it; `none`, `dir:PATH`, `managed`.
 Which harness takes which it does not know: that refuses by itself. Invariants: what is not said permits nothing, and a
-folder that is named without more is read only; nothing that a harness can do is left out of the words.
+folder that is named without more is read only; a sandbox at a provider has no network, and reaches nothing of this
+computer; nothing that a harness can do is left out of the words.
 """
 
 import json
@@ -53,6 +54,35 @@ def access_words(policy: Policy) -> str:
     if writes:
         return "reads and changes files, runs commands" if runs else "reads and changes files"
     return "reads only; its commands cannot write" if runs else "reads only"
+
+
+SANDBOX = Terms(POLICIES["work"], Environment(type="provider-managed"))
+"""In a sandbox at the provider: there is nothing of the person's in it, and no network around it."""
+
+
+def managed_terms(policy: str | None, environment: str | None, *, sandbox_only: bool) -> Terms:
+    """The terms of a harness at a service: in its sandbox, unless it is said otherwise.
+
+    Args:
+        policy: by its name; `chat` for none of its own tools.
+        environment: none, or managed with the name of one that is allowed.
+        sandbox_only: the service has no session without one.
+
+    Raises:
+        AgentDriverConfigurationError: a word that means nothing.
+    """
+    if environment is None:
+        environment = "none" if policy == "chat" and not sandbox_only else "managed"
+    if policy is None:
+        policy = "chat" if environment == "none" else "work"
+    return terms(policy, environment) or SANDBOX
+
+
+def service_words(terms: Terms, service: str) -> str:
+    """Where a session at a service works, and what of this computer it touches besides mounts."""
+    sandboxed = terms.environment.type == "provider-managed" and terms.policy.commands == "sandboxed"
+    where = f"in its own sandbox at {service}, without network" if sandboxed else f"at {service}, without a sandbox"
+    return f"{where} · touches nothing here"
 
 
 def mounts_named(names: Sequence[str]) -> str:

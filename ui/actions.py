@@ -38,11 +38,27 @@ ACTIONS: tuple[Action, ...] = (
         "again", "Ask again", "Sends your last message once more, as a new run.", "again", "Ctrl+Shift+R", "canAskAgain"
     ),
     Action(
+        "look-again",
+        "Look again",
+        "Asks the provider what came of it, and watches it if it goes on. Nothing is sent again.",
+        "search",
+        "Ctrl+Shift+L",
+        "canLookAgain",
+    ),
+    Action(
+        "let-run",
+        "Let it run on",
+        "It goes on at the provider and is not watched. Open the conversation again to watch it.",
+        "elsewhere",
+        "Ctrl+Shift+O",
+        "letsRun",
+    ),
+    Action(
         "detach",
         "Detach",
         "Lets go of the session and frees what it holds. The conversation stays and goes on with your next message.",
         "detach",
-        needs="conversation",
+        needs="detachable",
     ),
     Action(
         "delete",
@@ -92,6 +108,7 @@ PROPOSALS: tuple[Action, ...] = (
         "program",
     ),
     Action("forget-program", "Forget the pick", "The program is looked for in the usual places again.", "close"),
+    Action("cap-cost", "Set the cost cap…", "The most that each new conversation may cost there.", "edit"),
     Action(
         "choose-folder",
         "Choose a folder…",

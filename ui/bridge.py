@@ -178,6 +178,8 @@ class Bridge(QObject):
                 value = one_line(value)
             elif name in _NAMES:
                 value = parts(value)
+            elif name == "mountsAgents":
+                value = [{"id": each["id"], "name": parts(each["name"])} for each in value]
             elif name == "access":
                 value = sentence_case(value)
             elif name == "folder":
@@ -352,6 +354,8 @@ class Bridge(QObject):
             "settings": self._open_settings,
             "stop": at_revision("stop", dto.Stop) if store.stoppable else lambda: None,
             "detach": at_revision("detach", dto.Detach),
+            "let-run": at_revision("detach", dto.Detach),
+            "look-again": at_revision("look-again", dto.LookAgain),
             "delete": at_revision("delete", dto.Delete),
             "again": self._again,
             "review": self._review,

@@ -37,14 +37,15 @@ RETRY = "RETRY"
 """Code of the notice that a request was sent once more."""
 
 BUSY: frozenset[str] = frozenset({"admitting", "working", "stopping"})
-STOPPABLE: frozenset[str] = BUSY | {"waiting"}
-"""A run that waits for the person runs nothing, and can be ended all the same."""
+STOPPABLE: frozenset[str] = BUSY | {"waiting", "elsewhere"}
+"""A run that waits for the person runs nothing, and can be ended all the same; so can one that nobody watches."""
 
 WORDS: dict[str, str] = {
     "admitting": "Sending",
     "working": "Working",
     "stopping": "Stopping",
     "waiting": "Waiting for you",
+    "elsewhere": "Running elsewhere",
     "done": "Done",
     "stopped": "Stopped",
     "incomplete": "Incomplete",
@@ -58,6 +59,7 @@ TONES: dict[str, str] = {
     "working": "working",
     "stopping": "working",
     "waiting": "waiting",
+    "elsewhere": "elsewhere",
     "done": "done",
     "stopped": "stopped",
     "incomplete": "stopped",
@@ -241,6 +243,10 @@ class Store:
             "busy": self.busy,
             "stoppable": self.stoppable,
             "stopping": state == "stopping",
+            "goesOnAt": run.goes_on_at if run is not None else "",
+            "letsRun": run is not None and bool(run.goes_on_at) and state == "working",
+            "detachable": bool(conversation) and not (run is not None and run.goes_on_at),
+            "canLookAgain": run is not None and run.can_look_again,
             "canAskAgain": run is not None and run.can_ask_again and not self.busy,
             "sending": self.sending,
             "problem": self.problem,

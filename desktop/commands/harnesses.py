@@ -3,7 +3,7 @@
 Owns their arguments and output, and what the doctor says of programs. Must not know hosts.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ _STATES = {
     "unsupported": "VERSION NOT KNOWN TO WORK",
     "unusable": "NOT USED",
     "looking": "being looked for",
+    "unconnected": "NEEDS A CONNECTOR",
 }
 
 
@@ -48,15 +49,39 @@ def forget(harness: str, as_json: Json = False) -> int:
     return give_order("harness-forget", {"harness": harness}, rows(as_json, _in_words))
 
 
+@harnesses_app.command("cap")
+def cap(
+    harness: str,
+    cents: Annotated[str, typer.Argument(help="Whole US cents, such as 250 for $2.50, or none.")],
+    as_json: Json = False,
+) -> int:
+    """Hold each conversation that begins from now on in a harness at a provider to an amount."""
+    amount = "" if cents == "none" else cents or "?"
+    return give_order("harness-cap", {"harness": harness, "cents": amount}, rows(as_json, _in_words))
+
+
+@harnesses_app.command("allow")
+def allow(harness: str, environment: str, as_json: Json = False) -> int:
+    """Let sessions of a harness at a provider be opened in this environment of yours there."""
+    return give_order("harness-allow", {"harness": harness, "environment": environment}, rows(as_json, _in_words))
+
+
+@harnesses_app.command("disallow")
+def disallow(harness: str, environment: str, as_json: Json = False) -> int:
+    """Open no session in that environment any more."""
+    return give_order("harness-disallow", {"harness": harness, "environment": environment}, rows(as_json, _in_words))
+
+
 def _in_words(row: dict[str, Any]) -> str:
     program = row["program"] or {}
     version = f"  {program['version']}" if program.get("version") else ""
     lines = [f"{row['harness']}  {row['name']}{version}  {_STATES[row['state']]}"]
-    lines += [row["sentence"], row["touches"], row["held"]]
+    service = row.get("service") or {}
+    lines += [row["sentence"], row["touches"], row["held"], *(service.get(key, "") for key in ("billing", "cap"))]
     if program.get("path"):
         lines.append(f"{program['path']}  ({program['taken']}; known to work: {program['supported']})")
     if row["state"] != "ready":
-        lines.append(program.get("way", ""))
+        lines.append(program.get("way", "") or service.get("way", ""))
     for offer in row["connectors"]:
         state = "" if offer["available"] else "  (not available)"
         lines.append(

@@ -132,7 +132,7 @@ async def _as_host(
     stop: asyncio.Event,
     recover: bool,
 ) -> int:
-    from desktop.app import Host
+    from desktop.app import Host, goes_on_words
     from runtime_host.errors import AgentRuntimeError
 
     process.become_subreaper()
@@ -151,9 +151,11 @@ async def _as_host(
             code = await host.operations.perform(command, arguments, send, stop)
             # Others may have given this host orders meanwhile: it stays until they are carried out, and until
             # what they began is finished, unless the person ends it.
-            while not stop.is_set() and (host.operations.active or host.conversations.running()):
+            while not stop.is_set() and (host.operations.active or host.conversations.held_here()):
                 await host.conversations.wait_until_quiet(stop)
                 await host.operations.wait_until_idle()
+            if elsewhere := goes_on_words(host.conversations.at_services()):
+                _aside(elsewhere)
             # Somebody may have opened a window on this host meanwhile: it lives as long as that.
             if host.window is not None and host.window.is_open:
                 await host.run_until_ended()

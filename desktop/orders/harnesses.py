@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from desktop import harness_views
+from desktop.choices import MANAGED, harness_named
 from desktop.exit_codes import COMPLETED
 from desktop.harness_programs import WallReport
 from desktop.isolation import wall_trial
@@ -31,6 +32,9 @@ class HarnessOrders:
             "harnesses": self._list,
             "harness-pick": self._pick,
             "harness-forget": self._forget,
+            "harness-cap": self._cap,
+            "harness-allow": self._allow,
+            "harness-disallow": self._disallow,
             "programs": self._programs,
         }
 
@@ -51,10 +55,24 @@ class HarnessOrders:
         return await self._tell(driver, send)
 
     async def _tell(self, driver: str, send: Send) -> int:
-        for view in await harness_views.views(self._host):
-            if view.driver == driver:
-                await send({"row": harness_views.answer_row(self._host, view)})
+        view = await harness_views.view_of(self._host, driver)
+        await send({"row": harness_views.answer_row(self._host, view)})
         return COMPLETED
+
+    async def _cap(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        driver = _service_named(arguments)
+        await self._host.managed.set_cap(driver, str(arguments.get("cents") or ""))
+        return await self._tell(driver, send)
+
+    async def _allow(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        driver = _service_named(arguments)
+        await self._host.managed.allow(driver, str(arguments["environment"]))
+        return await self._tell(driver, send)
+
+    async def _disallow(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        driver = _service_named(arguments)
+        await self._host.managed.disallow(driver, str(arguments["environment"]))
+        return await self._tell(driver, send)
 
     def _named(self, arguments: dict[str, Any]) -> str:
         """The harness of an id or a name."""
@@ -85,6 +103,15 @@ class HarnessOrders:
             )
         await send({"walls": _walls(await self._host.programs.wall_report())})
         return COMPLETED
+
+
+def _service_named(arguments: dict[str, Any]) -> str:
+    """The harness of a service, of an id or a name."""
+    driver = harness_named(str(arguments["harness"]))
+    if driver not in MANAGED:
+        known = ", ".join(sorted(MANAGED))
+        raise AgentDriverNotFoundError(f"There is no harness {driver} that works at a provider. There is: {known}.")
+    return driver
 
 
 def _walls(report: WallReport) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from desktop import export
 from desktop.agents import agent_terms
 from desktop.choices import HARNESSES, NATIVE, Choice, harness_named, missing
-from desktop.conversations import SecretFoundError
+from desktop.conversations import SecretFoundError, what_goes
 from desktop.exit_codes import COMPLETED, FAILED, SILENT, USAGE
 from desktop.orders import answers
 from desktop.orders.agents import AgentOrders
@@ -146,6 +146,7 @@ class Operations:
                     "locked": locked,
                     "filled": channel is not None and channel.filled,
                     "running": host.conversations.running(),
+                    "at_services": host.conversations.at_services(),
                     "open_agent_files": host.stores.open_files(),
                 }
             }
@@ -224,13 +225,17 @@ class Operations:
     async def _detach(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         name = await self._find(str(arguments["session"]))
         await self._host.conversations.detach(name)
-        await send({"row": {"session": name, "detached": True}})
+        ending = await self._host.conversations.ending(name)
+        goes_on = {"goes_on": ending.sentence} if ending is not None and ending.state == "elsewhere" else {}
+        await send({"row": {"session": name, "detached": True, **goes_on}})
         return COMPLETED
 
     async def _delete(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         name = await self._find(str(arguments["session"]))
         if not arguments.get("confirmed"):
-            await send({"row": {**await self._session_row(name), "confirm": True}})
+            found = await self._host.conversations.row(name)
+            goes = list(what_goes(found)) if found is not None else []
+            await send({"row": {**await self._session_row(name), "goes": goes, "confirm": True}})
             return COMPLETED
         await self._host.conversations.delete(name)
         self._host.desk.conversation_deleted(name)
@@ -334,8 +339,10 @@ class Operations:
     async def _inspect(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         agent = self._agent_for_new(arguments)
         choice, effort = await self.choice(arguments, None, agent)
-        found = await self._host.conversations.inspect(choice, effort, _terms(arguments, agent, choice), agent.agent_id)
-        bound = choice.execution(effort).model_dump(mode="json")
+        on = _terms(arguments, agent, choice)
+        found = await self._host.conversations.inspect(choice, effort, on, agent.agent_id)
+        config = self._host.managed.configuration(choice.driver, on) if on is not None else {}
+        bound = choice.execution(effort, config).model_dump(mode="json")
         row = {"execution": bound, **found.model_dump(mode="json"), "uses": list(agent.uses)}
         await send({"row": row})
         return COMPLETED
@@ -411,7 +418,7 @@ class Operations:
             first = first or choice
         if first is not None:
             return first, effort
-        if harness in self._host.harnesses.kinds and not connector:
+        if harness not in (None, NATIVE) and not connector:
             # Any of those it works with: whether it has the model its server knows.
             connector = next((name for driver, name in book.models() if driver == harness), None)
         found = self._host.connectors.find(str(connector)) if connector else None
@@ -494,6 +501,8 @@ _USAGE_CODES = {
     "AGENT_DRIVER_CONFIGURATION",
     "AGENT_DRIVER_NOT_FOUND",
     "PROGRAM_REFUSED",
+    "CAP_REFUSED",
+    "ENVIRONMENT_REFUSED",
     "FOLDER_NEEDED",
     "NOT_MOUNTED",
     "PLUGIN_UNKNOWN",

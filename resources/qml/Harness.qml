@@ -59,6 +59,22 @@ Rectangle {
         Quiet {
             width: parent.width
             visible: text.length > 0
+            text: harness.row.billing
+            lineHeight: theme.lineReading
+            horizontalAlignment: Text.AlignLeft
+            wrapMode: Text.WrapAtWordBoundaryOrAnywhere
+        }
+        Quiet {
+            width: parent.width
+            visible: text.length > 0
+            text: harness.row.cap
+            lineHeight: theme.lineReading
+            horizontalAlignment: Text.AlignLeft
+            wrapMode: Text.WrapAtWordBoundaryOrAnywhere
+        }
+        Quiet {
+            width: parent.width
+            visible: text.length > 0
             text: harness.row.versions
             horizontalAlignment: Text.AlignLeft
             wrapMode: Text.WrapAtWordBoundaryOrAnywhere
@@ -135,9 +151,24 @@ Rectangle {
         Flow {
             width: parent.width
             spacing: theme.s8
-            visible: harness.row.program
+            visible: harness.row.program || harness.row.canCap || harness.row.connect.length > 0
 
             Btn {
+                visible: harness.row.connect.length > 0
+                text: proposalTable["add-connector"].label
+                Accessible.name: text + " " + harness.row.name
+                Accessible.description: harness.row.way
+                onClicked: setup.propose("add-connector", harness.row.connect)
+            }
+            Btn {
+                visible: harness.row.canCap
+                text: proposalTable["cap-cost"].label
+                Accessible.name: text + " " + harness.row.name
+                Accessible.description: proposalTable["cap-cost"].explains + " " + harness.row.cap
+                onClicked: setup.propose("cap-cost", harness.row.id)
+            }
+            Btn {
+                visible: harness.row.program
                 text: proposalTable["pick-program"].label
                 Accessible.name: text + " " + harness.row.name
                 Accessible.description: proposalTable["pick-program"].explains

@@ -116,7 +116,7 @@ Item {
         says: root.elsewhere ? "Back to the conversation" : "What can be done with this conversation"
         visible: root.elsewhere || now.conversation.length > 0
         onClicked: root.elsewhere ? remuda.leave()
-                                  : menu.show(menuButton, ["pick", "review", "stop", "again", "detach", "delete"].map((name) => actionTable[name])
+                                  : menu.show(menuButton, ["pick", "review", "stop", "again", "look-again", "let-run", "detach", "delete"].map((name) => actionTable[name])
                                                           .filter((deed) => deed.needs.length === 0 || !!now[deed.needs]), "")
 
         Menu {

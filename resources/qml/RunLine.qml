@@ -4,19 +4,21 @@ import QtQuick
 Item {
     id: root
 
-    readonly property bool shown: now.runVisible && (!now.runTold || now.canAskAgain)
+    readonly property bool offers: now.canAskAgain || now.canLookAgain
+    readonly property var next: now.canLookAgain ? actionTable["look-again"] : actionTable.again
+    readonly property bool shown: now.runVisible && (!now.runTold || offers)
     readonly property bool marked: now.runState !== "done" && !now.runTold
     readonly property bool told: !marked && now.runSentence.length === 0
 
     visible: shown
-    height: Math.max(words.height, now.canAskAgain ? again.height : 0)
+    height: Math.max(words.height, offers ? again.height : 0)
 
     Row {
         id: words
 
         visible: !root.told
         anchors.verticalCenter: parent.verticalCenter
-        width: now.canAskAgain ? parent.width - again.width - theme.s12 : parent.width
+        width: root.offers ? parent.width - again.width - theme.s12 : parent.width
         spacing: theme.s8
 
         StateMark {
@@ -38,9 +40,10 @@ Item {
         id: again
         x: root.told ? 0 : parent.width - width
         anchors.verticalCenter: parent.verticalCenter
-        visible: now.canAskAgain
-        glyph: actionTable.again.icon
-        text: actionTable.again.label
-        onClicked: remuda.act("again")
+        visible: root.offers
+        glyph: root.next.icon
+        text: root.next.label
+        Accessible.description: root.next.explains
+        onClicked: remuda.act(root.next.name)
     }
 }

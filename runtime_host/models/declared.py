@@ -16,6 +16,8 @@ is refused as a whole and in words, never half used; everything it says is marke
     efforts = ["low", "high"]     # for native.agent
     codex_efforts = ["low"]       # for openai.codex.sdk
     claude_efforts = ["low"]      # for anthropic.agent.sdk
+    openai_agents_efforts = ["low"]   # for openai.agents.api
+    claude_managed_efforts = ["low"]  # for anthropic.managed.api
     can_switch_reasoning_off = true
 """
 
@@ -23,8 +25,9 @@ import errno
 import os
 import stat
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 
@@ -66,6 +69,8 @@ class _Model(Frozen):
     efforts: tuple[Effort, ...] | None = None
     codex_efforts: Annotated[tuple[Effort, ...], Field(min_length=1)] | None = None
     claude_efforts: Annotated[tuple[Effort, ...], Field(min_length=1)] | None = None
+    openai_agents_efforts: Annotated[tuple[Effort, ...], Field(min_length=1)] | None = None
+    claude_managed_efforts: Annotated[tuple[Effort, ...], Field(min_length=1)] | None = None
     can_switch_reasoning_off: Flag = False
 
 
@@ -88,9 +93,7 @@ class DeclaredModels(NamedTuple):
     not_reasoning: frozenset[str]
 
 
-NOTHING_DECLARED: Final = DeclaredModels(
-    {}, {"native.agent": {}, "openai.codex.sdk": {}, "anthropic.agent.sdk": {}}, frozenset()
-)
+NOTHING_DECLARED: Final = DeclaredModels({}, {harness: {} for harness in get_args(Harness)}, frozenset())
 
 
 def read_models_toml(path: Path) -> DeclaredModels:
@@ -143,8 +146,8 @@ def parse_models_toml(content: bytes) -> DeclaredModels:
             raise configuration_error(SOURCE, error) from None
         raise AgentDriverConfigurationError(f"{SOURCE} is no TOML: {error}.") from None
     for model, said in file.models.items():
-        wants_reasoning = said.efforts or said.codex_efforts or said.claude_efforts or said.can_switch_reasoning_off
-        if said.reasons is False and wants_reasoning:
+        elsewhere = (said.codex_efforts, said.claude_efforts, said.openai_agents_efforts, said.claude_managed_efforts)
+        if said.reasons is False and any((said.efforts, said.can_switch_reasoning_off, *elsewhere)):
             raise AgentDriverConfigurationError(
                 f"{SOURCE} says of {model} that it does not reason, and how it does.", details={"field": model}
             )
@@ -161,19 +164,23 @@ def parse_models_toml(content: bytes) -> DeclaredModels:
                 for model, said in file.models.items()
                 if said.efforts is not None or said.can_switch_reasoning_off
             },
-            "openai.codex.sdk": {
-                model: ReasoningEntry(said.codex_efforts, origin="declared", source=SOURCE)
-                for model, said in file.models.items()
-                if said.codex_efforts is not None
-            },
-            "anthropic.agent.sdk": {
-                model: ReasoningEntry(said.claude_efforts, origin="declared", source=SOURCE)
-                for model, said in file.models.items()
-                if said.claude_efforts is not None
-            },
+            "openai.codex.sdk": _efforts(file, lambda said: said.codex_efforts),
+            "anthropic.agent.sdk": _efforts(file, lambda said: said.claude_efforts),
+            "openai.agents.api": _efforts(file, lambda said: said.openai_agents_efforts),
+            "anthropic.managed.api": _efforts(file, lambda said: said.claude_managed_efforts),
         },
         not_reasoning=frozenset(model for model, said in file.models.items() if said.reasons is False),
     )
+
+
+def _efforts(file: _File, of: Callable[[_Model], tuple[Effort, ...] | None]) -> dict[str, ReasoningEntry]:
+    """What is said of the efforts of models in one harness."""
+    said = ((model, of(about)) for model, about in file.models.items())
+    return {
+        model: ReasoningEntry(efforts, origin="declared", source=SOURCE)
+        for model, efforts in said
+        if efforts is not None
+    }
 
 
 def _facts(model: str, said: _Model) -> ModelFacts:

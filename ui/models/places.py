@@ -31,6 +31,7 @@ HARNESS_STATES = {
     "unsupported": ("Not supported", "warning", "waiting"),
     "unusable": ("Not usable", "failed", "failed"),
     "looking": ("Looking", "working", "working"),
+    "unconnected": ("Needs a key", "key", "stopped"),
 }
 """Word, icon and colour of how a harness stands."""
 
@@ -230,9 +231,24 @@ def _harness(row: dto.HarnessRow) -> dict[str, Any]:
         "wayCodes": codes if row.state != "ready" else [],
         "program": row.program,
         "picked": row.picked,
+        "runs": f"Runs {row.runs}" if row.runs else "",
+        "billing": visible(row.billing),
+        "cap": visible(row.cap),
+        "canCap": row.can_cap,
+        "connect": row.connect,
         "summary": summary,
         "badges": [_badge(badge) for badge in row.badges],
-        "said": joined(name(row.name), word, visible(row.sentence), visible(row.touches), version, summary, by=", "),
+        "said": joined(
+            name(row.name),
+            word,
+            visible(row.sentence),
+            visible(row.touches),
+            visible(row.billing),
+            visible(row.cap),
+            version,
+            summary,
+            by=", ",
+        ),
     }
 
 

@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 TEXT_PIECE_CHARS = 10_000
 """Most characters of text in one message: at most 6 bytes each in JSON, so one piece fits the smaller frame."""
@@ -48,7 +48,10 @@ Number = Annotated[int, Meta(ge=1, le=2**53 - 1)]
 Millis = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 Theme = Literal["system", "light", "dark"]
-RunState = Literal["admitting", "working", "stopping", "waiting", "done", "stopped", "incomplete", "failed", "unknown"]
+RunState = Literal[
+    "admitting", "working", "stopping", "waiting", "elsewhere", "done", "stopped", "incomplete", "failed", "unknown"
+]
+"""`elsewhere`: it goes on at a service and is not watched from here."""
 ItemKind = Literal["user", "reply", "reasoning", "notice", "plan", "command", "tool", "change"]
 StepState = Literal["pending", "active", "done"]
 ItemState = Literal["open", "complete", "stopped", "failed", "unknown"]
@@ -76,6 +79,7 @@ Action = Literal[
     "clear-folder",
     "pick-program",
     "forget-program",
+    "cap-cost",
     "review",
     "add-mount",
     "edit-mount",
@@ -200,6 +204,9 @@ class RunView(Part, frozen=True):
     code: Code = ""
     started_ms: Millis = 0
     can_ask_again: bool = False
+    goes_on_at: Line = ""
+    """The service at which it goes on though nobody watches: then it can be let run on, or looked at again."""
+    can_look_again: bool = False
 
 
 class Choice(Part, frozen=True):
@@ -278,12 +285,14 @@ class HarnessRow(Part, frozen=True):
 
     `touches` says what it may do, `held` who holds it to that, `version` and `supported` what is here and what is known
     to work, `path` where (text that nothing acts on), `way` what to do when it is not `ready`. `program`: it is a
-    program that can be picked; `picked`: the person did.
+    program that can be picked; `picked`: the person did. Of one at a service: `runs` says where, `billing` what is
+    billed and where data goes, `cap` how its cost is held, `can_cap` that this can be settled here; `connect` is the
+    kind of connector that it lacks.
     """
 
     id: Id
     name: Line
-    state: Literal["ready", "missing", "unsupported", "unusable", "looking"]
+    state: Literal["ready", "missing", "unsupported", "unusable", "looking", "unconnected"]
     sentence: Sentence = ""
     touches: Sentence = ""
     held: Sentence = ""
@@ -294,6 +303,11 @@ class HarnessRow(Part, frozen=True):
     program: bool = False
     picked: bool = False
     badges: Annotated[tuple[HarnessBadge, ...], Meta(max_length=32)] = ()
+    runs: Line = ""
+    billing: Sentence = ""
+    cap: Sentence = ""
+    can_cap: bool = False
+    connect: Literal["", "openai", "anthropic"] = ""
 
 
 class AgentRow(Part, frozen=True):
@@ -880,6 +894,13 @@ class Delete(Message, frozen=True, tag="delete"):
     revision: Number
 
 
+class LookAgain(Message, frozen=True, tag="look-again"):
+    """The person wants to know what came of a run at a service. Nothing is sent again."""
+
+    request: Number
+    revision: Number
+
+
 class AskAgain(Message, frozen=True, tag="ask-again"):
     """The person wants the last message of an ended run answered once more, as a new run."""
 
@@ -991,6 +1012,7 @@ RendererMessage = (
     | Stop
     | Detach
     | Delete
+    | LookAgain
     | AskAgain
     | WantChoices
     | WantPage
