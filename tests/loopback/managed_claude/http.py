@@ -54,7 +54,9 @@ class Connection:
         await self.writer.drain()
 
     async def start_stream(self) -> None:
-        self._head(200, {"Content-Type": "text/event-stream; charset=utf-8", "Transfer-Encoding": "chunked"})
+        """Begin an answer whose length nobody knows. Nothing else is asked for on this connection: it is closed after."""
+        kind = {"Content-Type": "text/event-stream; charset=utf-8", "Transfer-Encoding": "chunked"}
+        self._head(200, kind | {"Connection": "close"})
         await self.writer.drain()
 
     async def piece(self, data: bytes) -> None:

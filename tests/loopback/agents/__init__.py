@@ -1,0 +1,1 @@
+"""The pieces of the far side of the Agents API: checks, script, sessions, endpoints, streams."""
