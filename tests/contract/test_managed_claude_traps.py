@@ -15,6 +15,7 @@ import anthropic
 import httpx2
 import pytest
 from anthropic.lib.sessions import accumulate_managed_agents_event
+from anthropic.types import FileMetadata
 from anthropic.types.beta import BetaFileMetadata, BetaManagedAgentsSessionAgentUpdateParam
 from anthropic.types.beta.sessions import beta_managed_agents_session_status_idle_event as idle_event
 
@@ -171,10 +172,18 @@ async def test_files_send_no_beta_unless_told_and_then_cannot_be_asked_of_a_sess
     assert [(each.filename, each.scope.id) for each in found] == [("out.txt", session_id)]
     assert "scope_id" not in inspect.signature(client.files.list).parameters
     assert "scope" in BetaFileMetadata.model_fields
+    assert "scope" not in FileMetadata.model_fields
     with pytest.raises(anthropic.BadRequestError) as refused:
         await client.beta.files.download(uploaded.id)
-    assert refused.value.error_code == "file_not_downloadable"
+    assert (type(refused.value).__name__, refused.value.error_code) == (
+        "FileNotDownloadableError",
+        "file_not_downloadable",
+    )
     assert await (await client.beta.files.download(found[0].id)).read() == b"made"
+    far.service.files[found[0].id].record["expires_at"] = far.service.now()
+    with pytest.raises(anthropic.NotFoundError) as expired:
+        await client.beta.files.download(found[0].id)
+    assert (type(expired.value).__name__, expired.value.error_code) == ("FileExpiredError", "file_expired")
 
 
 async def test_a_mounted_file_is_another_file_where_the_answer_says(far: ManagedClaudeServer, client: Any) -> None:
@@ -275,6 +284,16 @@ async def test_it_sends_again_after_these(far: ManagedClaudeServer, waits: list[
         assert far.by_endpoint["agents.list"] == 4
         with pytest.raises(TypeError):
             await client.beta.agents.list(max_retries=0)
+
+
+async def test_a_word_of_the_server_goes_over_the_status(far: ManagedClaudeServer, waits: list[float]) -> None:
+    far.fault(
+        Answered("agents.list", status=400, says_retry=True), Answered("agents.list", status=500, says_retry=False)
+    )
+    async with bare(far.base_url, max_retries=2) as client:
+        with pytest.raises(anthropic.InternalServerError):
+            await client.beta.agents.list()
+    assert far.by_endpoint["agents.list"] == 2
 
 
 async def test_it_waits_for_an_hour_when_a_server_asks_for_it(far: ManagedClaudeServer, waits: list[float]) -> None:
@@ -448,6 +467,9 @@ async def test_a_page_that_ends_without_an_id_loses_nothing_here(far: ManagedCla
     assert [event.id for event in second.data][:4] == newest[5:9]
     messages = await client.beta.sessions.events.list(session_id, types=["agent.message"])
     assert types(messages.data) == ["agent.message"]
+    boundary = messages.data[0].processed_at
+    later = await client.beta.sessions.events.list(session_id, created_at_gt=boundary)
+    assert types(later.data) == ["span.model_request_end", "session.usage", "session.status_idle"]
 
 
 async def test_sessions_are_listed_newest_first_in_both_directions(far: ManagedClaudeServer, client: Any) -> None:

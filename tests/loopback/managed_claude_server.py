@@ -259,6 +259,8 @@ class ManagedClaudeServer(Listener):
                 f"{request.method} {request.path}\n{request.raw_headers}\n\n{request.body.decode('utf-8', 'replace')}"
             )
             headers["X-Echo"] = request.headers.get("authorization") or request.headers.get("x-api-key", "")
+        if answered.says_retry is not None:
+            headers["x-should-retry"] = str(answered.says_retry).lower()
         if answered.retry_after_s is not None:
             headers["Retry-After"] = str(answered.retry_after_s)
         await to.json(answered.status, _error(kind, message), headers)

@@ -49,12 +49,14 @@ class Answered(Fault):
     Attributes:
         executed: whether it is executed all the same.
         echo: whether the error says the key and the whole request back.
+        says_retry: what it says of sending again, if anything.
     """
 
     status: int = 500
     retry_after_s: int | None = None
     executed: bool = False
     echo: bool = False
+    says_retry: bool | None = None
     kind: str = ""
 
 

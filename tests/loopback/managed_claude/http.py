@@ -54,7 +54,7 @@ class Connection:
         await self.writer.drain()
 
     async def start_stream(self) -> None:
-        """Begin an answer whose length nobody knows. Nothing else is asked for on this connection: it is closed after."""
+        """Begin an answer whose length nobody knows. The connection is closed after it, and this says so."""
         kind = {"Content-Type": "text/event-stream; charset=utf-8", "Transfer-Encoding": "chunked"}
         self._head(200, kind | {"Connection": "close"})
         await self.writer.drain()

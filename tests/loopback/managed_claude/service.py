@@ -83,6 +83,7 @@ class Service:
     always: Steps = (Say("The capital of France is Paris.", pieces=6),)
     _queue: deque[Steps] = field(default_factory=deque)
     _ids: int = 0
+    _told_last: tuple[float, int] = (0.0, 0)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     # ---- what all of it uses ----
@@ -92,7 +93,14 @@ class Service:
         return f"{prefix}_01{self._ids:022}"
 
     def now(self) -> str:
-        return datetime.fromtimestamp(time.time() + self.clock_offset_s, UTC).isoformat().replace("+00:00", "Z")
+        """The time of the provider; no two are the same as long as its clock is left alone."""
+        at_us = int((time.time() + self.clock_offset_s) * 1_000_000)
+        offset_s, last_us = self._told_last
+        if offset_s == self.clock_offset_s:
+            at_us = max(at_us, last_us + 1)
+        self._told_last = self.clock_offset_s, at_us
+        seconds, rest_us = divmod(at_us, 1_000_000)
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest_us:06}Z"
 
     def script(self, steps: Sequence[Step]) -> None:
         self._queue.append(tuple(steps))
