@@ -693,3 +693,43 @@ async def test_a_second_interrupt_changes_nothing(far: ManagedClaudeServer, clie
     await when(lambda: far.service.sessions[session_id].status == "idle")
     assert [event["type"] for event in far.history()].count("session.status_idle") == 1
     assert far.counts()["interrupts"] == 2
+
+
+async def test_an_id_alone_means_the_newest_version(far: ManagedClaudeServer, client: Any) -> None:
+    """Somebody else may have changed the agent meanwhile; only a version that is said stays."""
+    pinned_id = await opened(client)
+    agent_id, environment_id = next(iter(far.service.agents)), next(iter(far.service.environments))
+    changed = await client.beta.agents.update(agent_id, system="Say no.", version=1)
+    with pytest.raises(anthropic.ConflictError):
+        await client.beta.agents.update(agent_id, system="Say maybe.", version=1)
+    newest = await client.beta.sessions.create(agent=agent_id, environment_id=environment_id)
+    assert (changed.version, newest.agent.version, newest.agent.system) == (2, 2, "Say no.")
+    pinned = await client.beta.sessions.retrieve(pinned_id)
+    assert (pinned.agent.version, pinned.agent.system) == (1, None)
+    assert [each.version async for each in client.beta.agents.versions.list(agent_id)] == [2, 1]
+    await client.beta.agents.archive(agent_id)
+    with pytest.raises(anthropic.BadRequestError):
+        await client.beta.sessions.create(agent=agent_id, environment_id=environment_id)
+    assert [each async for each in client.beta.agents.list()] == []
+
+
+async def test_what_is_said_during_a_turn_waits_for_its_end(far: ManagedClaudeServer, client: Any) -> None:
+    far.answer(Say("First."), Wait())
+    far.answer(Say("Second."))
+    session_id = await opened(client)
+    await say(client, session_id)
+    await when(lambda: far.service.waiting)
+    for end in (client.beta.sessions.archive, client.beta.sessions.delete):
+        with pytest.raises(anthropic.BadRequestError):
+            await end(session_id)
+    with pytest.raises(anthropic.BadRequestError):
+        await client.beta.sessions.update(session_id, agent={"tools": []})
+    queued = (await say(client, session_id, "and this")).data[0]
+    assert [event.processed_at for event in (await client.beta.sessions.events.list(session_id)).data][-1] is None
+    far.let_go()
+    await when(lambda: [event["type"] for event in far.history()].count("session.status_idle") == 2)
+    events = (await client.beta.sessions.events.list(session_id)).data
+    assert next(event for event in events if event.id == queued.id).processed_at is not None
+    assert [event.content[0].text for event in events if event.type == "agent.message"] == ["First.", "Second."]
+    assert (await client.beta.sessions.update(session_id, agent={"tools": []})).agent.tools == []
+    assert (await client.beta.sessions.archive(session_id)).status == "terminated"
