@@ -15,7 +15,7 @@ import pytest
 from tests.loopback.managed_claude_server import BETA, DEFAULT_KEY
 from tests.process.key_stores import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.needs("linux")]
 HEADERS = {"authorization": f"Bearer {DEFAULT_KEY}", "anthropic-version": "2026-10-21", "anthropic-beta": BETA}
 ALWAYS = [{"Use": {"name": "look"}}, {"Say": {"text": "Sunny."}}]
 

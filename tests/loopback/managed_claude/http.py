@@ -8,6 +8,7 @@ import contextlib
 import json
 import socket
 import struct
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.loopback.chat_server import connections_begun
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
+LINGER = "hh" if sys.platform == "win32" else "ii"
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Connection:
         if reset:
             held = self.writer.get_extra_info("socket")
             with contextlib.suppress(OSError):
-                held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(LINGER, 1, 0))
         self.writer.transport.abort()
 
     def _head(self, status: int, headers: dict[str, str]) -> None:
