@@ -268,7 +268,8 @@ def hosted(found: Record, default_access: str) -> Record:
     """What a hosted environment and a template have in common."""
     packages = shape(found.get("packages") or {}, (), ("npm", "python", "system"), "packages.")
     keys = ("allowed_domains", "blocked_domains")
-    network = shape(found.get("network") or {"access": default_access}, ("access",), keys, "network.")
+    said = found.get("network")
+    network = shape({"access": default_access} if said is None else said, ("access",), keys, "network.")
     one_of(network["access"], ACCESS, "network.access")
     desktop = found.get("desktop")
     if desktop is not None:
