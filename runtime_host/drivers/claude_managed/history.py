@@ -208,7 +208,14 @@ def _reason(event: Event) -> str:
 
 
 def _answered(events: Sequence[Event]) -> frozenset[str]:
-    return frozenset(text(event, "custom_tool_use_id") for event in events if event.get("type") == _RESULT)
+    """Ids of calls whose result is saved; one that is asked for again under its id waits again."""
+    answered: set[str] = set()
+    for event in events:
+        if event.get("type") == _CALL:
+            answered.discard(text(event, "id"))
+        elif event.get("type") == _RESULT:
+            answered.add(text(event, "custom_tool_use_id"))
+    return frozenset(answered)
 
 
 def _calls(events: Sequence[Event]) -> frozenset[str]:

@@ -93,6 +93,7 @@ class ManagedClaudeRun:
         self._known: dict[str, ToolDelivery] = {}
         self._tries: dict[str, int] = {}
         self._unconfirmed: set[str] = set()
+        self._looked_after: set[str] = set()
         self._said: set[str] = set()
         self._blind = 0
         self._quiet = 0
@@ -462,7 +463,8 @@ class ManagedClaudeRun:
             if reading.stage != "calls":
                 return "again"
             waiting = [text(call, "id") for call in reading.pending if text(call, "id") in self._known]
-            await tools.delivering(tuple(waiting))
+            # What was sent and did not arrive is sent again as what it was.
+            await tools.delivering(tuple(call_id for call_id in waiting if call_id not in self._unconfirmed))
         except AgentRuntimeError as error:
             self._failure = self._failure or error
             self._stopping = True
@@ -541,8 +543,7 @@ class ManagedClaudeRun:
             # The saved history says whether it arrived, and whether it is still waited for.
             await self._session.looking.sleep(fault.retry_after_s or min(LONGEST_PAUSE_S, 0.1 * 2**tries))
             return False
-        self._unconfirmed.discard(call_id)
-        tools.delivered((call_id,))
+        self._told(tools, (call_id,))
         return True
 
     async def _confirm(self, reading: Reading) -> None:
@@ -552,17 +553,23 @@ class ManagedClaudeRun:
             return
         for earlier in tools.earlier:
             call_id = earlier.request.call_id
-            if call_id in self._known:
+            if earlier.told is not None or call_id in self._looked_after or call_id not in reading.answered:
                 continue
-            if earlier.told is not None:
-                self._known[call_id] = earlier.told
-            elif call_id in reading.answered and await self._execute(tools, (earlier.request,)):
+            self._looked_after.add(call_id)
+            if await self._execute(tools, (earlier.request,)):
                 await tools.delivering((call_id,))
                 self._unconfirmed.add(call_id)
         confirmed = tuple(sorted(self._unconfirmed & reading.answered))
         if confirmed:
-            self._unconfirmed.difference_update(confirmed)
-            tools.delivered(confirmed)
+            self._told(tools, confirmed)
+
+    def _told(self, tools: ToolChannel, call_ids: tuple[str, ...]) -> None:
+        """They are known to have been told. Should they be asked for again, they are answered again."""
+        self._unconfirmed.difference_update(call_ids)
+        for call_id in call_ids:
+            self._known.pop(call_id, None)
+            self._tries.pop(call_id, None)
+        tools.delivered(call_ids)
 
     # ---- inside ----
 

@@ -137,7 +137,9 @@ class ManagedClaudeSession:
     async def start(self, turn: Turn) -> ManagedClaudeRun:
         """Dispatch the input, once."""
         self._check(turn)
-        return self._run(turn, rejoined=False)
+        # Of a run that went on already the input is out, whatever it is asked as.
+        went_on = turn.run_id in self._state["runs"] or (turn.tools is not None and bool(turn.tools.earlier))
+        return self._run(turn, rejoined=went_on)
 
     async def rejoin(self, turn: Turn) -> ManagedClaudeRun:
         """Find out what became of an input that was dispatched before; nothing is sent of it."""

@@ -1,0 +1,16 @@
+"""The driver contract over `anthropic.managed.api`, its far side a service on the loopback that keeps its state."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from runtime_host.testing.host_tools_contract import HostToolsContract, ToolBench
+from tests.loopback.claude_managed import ClaudeManagedBench
+from tests.loopback.managed_claude_server import ManagedClaudeServer
+
+
+class TestClaudeManaged(HostToolsContract):
+    @pytest.fixture
+    async def bench(self) -> AsyncIterator[ToolBench]:
+        async with ManagedClaudeServer() as far:
+            yield ClaudeManagedBench(far)
