@@ -80,7 +80,7 @@ class TurnMapper:
     Attributes:
         turn_id: whose events are told; "" until it is known: what comes before waits.
         session: the last description of the session that an event brought; None before the first.
-        answered: calls of which a saved output was seen.
+        ended: an event said that the turn is over; nothing of it follows.
         roots: turns of the session's own agent that events spoke of, in that order.
         wants_a_look: an event came after which the saved state has to be read; the reader sets it back.
     """
@@ -88,7 +88,9 @@ class TurnMapper:
     def __init__(self, turn_id: str = "") -> None:
         self.turn_id = turn_id
         self.session: dict[str, Any] | None = None
-        self.answered: set[str] = set()
+        self.ended = False
+        self._asked: dict[str, set[str]] = {}
+        self._answered: dict[str, set[str]] = {}
         self.wants_a_look = False
         self._early: deque[dict[str, Any]] = deque(maxlen=MOST_EARLY)
         self._event_ids: deque[str] = deque(maxlen=_EVENT_IDS)
@@ -149,6 +151,14 @@ class TurnMapper:
         self._seen_events.add(event_id)
         return True
 
+    def asked(self, call_id: str) -> int:
+        """How often a call of this id was made, as far as is known: once at least, where it is waited for."""
+        return max(1, len(self._asked.get(call_id, ())))
+
+    def answered(self, call_id: str) -> int:
+        """How many saved results of this id were seen."""
+        return len(self._answered.get(call_id, ()))
+
     def _of_a_turn(self, kind: str, event: dict[str, Any]) -> list[DriverEvent]:
         named = text(event, "turn_id") or text(member(event, "turn"), "id")
         if not self.turn_id:
@@ -156,6 +166,8 @@ class TurnMapper:
             return []
         if named and named != self.turn_id:
             return []
+        if kind.removeprefix(_T) in TERMINAL:
+            self.ended = True
         if kind == f"{_T}item.added":
             return self._added(member(event, "item"))
         if kind == f"{_T}item.done":
@@ -209,7 +221,7 @@ class TurnMapper:
 
     def _added(self, item: Mapping[str, Any], *, live: bool = True) -> list[DriverEvent]:
         item_id = text(item, "id")
-        self._note_output(item)
+        self._note_call(item)
         if not item_id or item_id in self._done or not self._is_ours(item):
             return []
         if not live and item_id not in self._begun:
@@ -229,7 +241,7 @@ class TurnMapper:
 
     def _complete(self, item: Mapping[str, Any]) -> list[DriverEvent]:
         item_id, kind = text(item, "id"), text(item, "type")
-        self._note_output(item)
+        self._note_call(item)
         if not item_id or item_id in self._done or not self._is_ours(item):
             return []
         begun = self._added(item)
@@ -247,9 +259,13 @@ class TurnMapper:
             return [*begun, _tool_completed(item)]
         return []
 
-    def _note_output(self, item: Mapping[str, Any]) -> None:
-        if text(item, "type") == "function_call_output" and text(item, "call_id"):
-            self.answered.add(text(item, "call_id"))
+    def _note_call(self, item: Mapping[str, Any]) -> None:
+        call_id, item_id = text(item, "call_id"), text(item, "id")
+        if call_id and item_id and self._is_ours(item):
+            if text(item, "type") == "function_call_output":
+                self._answered.setdefault(call_id, set()).add(item_id)
+            elif text(item, "type") == "function_call":
+                self._asked.setdefault(call_id, set()).add(item_id)
 
     def _is_ours(self, item: Mapping[str, Any]) -> bool:
         return text(item, "turn_id") in ("", self.turn_id)

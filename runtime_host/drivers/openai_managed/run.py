@@ -79,8 +79,9 @@ class OpenAIManagedRun:
         self._result: DriverResult | None = None
         self._lost: AgentSessionRecoveryError | None = None
         self._calls: asyncio.Task[None] | None = None
-        self._taken: set[str] = set()
-        self._told: set[str] = set()
+        self._taken: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+        self._tick = False
         self._task = asyncio.create_task(self._live(rejoins), name=f"{DRIVER_ID} {turn.run_id}")
         self._task.add_done_callback(self._ended)
 
@@ -540,21 +541,20 @@ class OpenAIManagedRun:
 
     async def _attend(self) -> None:
         """Look where an event or the time asks for it, and send a cancel that is due."""
-        must_look = self._mapper.wants_a_look or not self._mapper.turn_id or (self._cancels > 0)
-        if must_look or (self._told - self._mapper.answered):
-            self._mapper.wants_a_look = False
-            await self._look(whole=bool(self._told - self._mapper.answered))
+        if self._mapper.wants_a_look or self._tick:
+            self._mapper.wants_a_look = self._tick = False
+            await self._look(whole=bool(self._told))
         if self._stopping:
             await self._ask_to_cancel()
 
     async def _waited(self) -> None:
-        """Wait for the next event; not for long while the saved state is waited for."""
-        settled = self._mapper.turn_id and not self._stopping and not (self._told - self._mapper.answered)
+        """Wait for the next event; not for long while something is to be found out of the saved state."""
+        settled = self._mapper.turn_id and not self._stopping and not self._told
         try:
             async with asyncio.timeout(None if settled else LOOK_AGAIN_S):
                 await self._wake.wait()
         except TimeoutError:
-            pass
+            self._tick = True
 
     async def _unless_let_go(self, waiting: Awaitable[T]) -> T:
         """What is waited for, unless the run is let go of first."""
@@ -600,6 +600,7 @@ class OpenAIManagedRun:
         if turn_id:
             turn = await self._api.turn(session_id, turn_id)
             if text(turn, "status") in TERMINAL:
+                await self._take_rest()
                 await self._finish(turn)
             if whole:
                 await self._take_saved(turn_id)
@@ -607,6 +608,22 @@ class OpenAIManagedRun:
             self._session_failed()
         if turn_id:
             await self._act(description)
+
+    async def _take_rest(self) -> None:
+        """What the stream still carries of a turn that is over, so that it is told piece by piece as it came."""
+        stream, loop = self._stream, asyncio.get_running_loop()
+        until = loop.time() + LOOK_AGAIN_S
+        while stream is not None and not self._mapper.ended and not self._released:
+            self._wake.clear()
+            had_ended = stream.ended
+            await self._publish_all(stream)
+            if had_ended or self._mapper.ended or loop.time() >= until:
+                return
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
 
     async def _take_saved(self, turn_id: str) -> tuple[list[dict[str, Any]], bool]:
         walked = await self._api.items(self._session.native_id, turn_id)
@@ -681,7 +698,7 @@ class OpenAIManagedRun:
         if self._calls is not None and not self._calls.done():
             return
         asked = mapping.pending_calls(actions, self._mapper.turn_id)
-        pending = [call for call in asked if call.call_id not in self._taken]
+        pending = [call for call in asked if self._is_due(call.call_id)]
         confirmed = self._to_confirm()
         if not pending and not confirmed:
             return
@@ -690,16 +707,24 @@ class OpenAIManagedRun:
             self._stop()
             return
         requests = {call.call_id: call for call in (*confirmed, *pending)}
-        self._taken |= requests.keys()
+        for call in pending:
+            self._taken[call.call_id] = self._mapper.answered(call.call_id) + 1
+        for call in confirmed:
+            self._taken.setdefault(call.call_id, 1)
         calls = asyncio.create_task(self._call(tuple(requests.values())), name=f"{DRIVER_ID} tools")
         calls.add_done_callback(self._called)
         self._calls = calls
 
+    def _is_due(self, call_id: str) -> bool:
+        """Whether a call that is waited for is one that was not taken yet. One id may be called again."""
+        answered = self._mapper.answered(call_id)
+        return self._mapper.asked(call_id) > answered >= self._taken.get(call_id, 0)
+
     def _to_confirm(self) -> list[ToolRequest]:
         """Calls from before a restart whose results OpenAI has, without anybody here having seen that."""
         earlier = self._turn.tools.earlier if self._turn.tools is not None else ()
-        answered = self._mapper.answered - self._taken
-        return [call.request for call in earlier if call.told is None and call.request.call_id in answered]
+        untold = [call.request for call in earlier if call.told is None]
+        return [each for each in untold if self._mapper.answered(each.call_id) and each.call_id not in self._taken]
 
     def _called(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
@@ -746,12 +771,15 @@ class OpenAIManagedRun:
         """Send one result, while it is waited for and not saved."""
         session, call_id, turn_id = self._session, delivery.call_id, self._mapper.turn_id
         record = session.run_record(self._turn.run_id) or {}
-        key = str(uuid.uuid5(uuid.UUID(record["input_key"]), call_id))
+        time_ = self._taken[call_id]
+        # The same call under its id again is another result of the same id.
+        name = call_id if time_ == 1 else f"{call_id}#{time_}"
+        key = str(uuid.uuid5(uuid.UUID(record["input_key"]), name))
         event = mapping.tool_result(turn_id, delivery, msgspec.to_builtins(delivery.payload))
         patience = session.driver.looking
         for tried in range(1, MOST_TELLINGS + 1):
-            self._told.add(call_id)
-            if call_id in self._mapper.answered or not await self._is_pending(call_id):
+            self._told[call_id] = time_
+            if self._mapper.answered(call_id) >= time_ or not await self._is_pending(call_id):
                 return
             try:
                 async with session.lock:
@@ -779,9 +807,10 @@ class OpenAIManagedRun:
 
     def _confirm(self) -> None:
         """Results that OpenAI has saved were told."""
-        shown = tuple(self._told & self._mapper.answered)
+        shown = tuple(call_id for call_id, times in self._told.items() if self._mapper.answered(call_id) >= times)
         if shown and self._turn.tools is not None:
-            self._told -= set(shown)
+            for call_id in shown:
+                del self._told[call_id]
             self._turn.tools.delivered(shown)
 
     # ---- stopping ----

@@ -1,0 +1,16 @@
+"""The driver contract over `openai.agents.api`, its far side a service on the loopback that keeps its state."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from runtime_host.testing.host_tools_contract import HostToolsContract, ToolBench
+from tests.loopback.agents_server import AgentsServer
+from tests.loopback.openai_managed import OpenAIManagedBench
+
+
+class TestOpenAIManaged(HostToolsContract):
+    @pytest.fixture(params=[False, True], ids=["none", "hosted"])
+    async def bench(self, request: pytest.FixtureRequest) -> AsyncIterator[ToolBench]:
+        async with AgentsServer() as server:
+            yield OpenAIManagedBench(server, hosted=request.param)
