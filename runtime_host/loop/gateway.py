@@ -38,6 +38,7 @@ from runtime_host.loop.mounts import (
 from runtime_host.loop.names import Names
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.loop.plugins.base import (
+    CREDENTIAL_REFUSED,
     Artifacts,
     Credential,
     Mount,
@@ -51,6 +52,7 @@ from runtime_host.loop.plugins.base import (
 from runtime_host.loop.seeds import Seed, sow
 from runtime_host.storage.base import AgentTx
 from runtime_host.storage.rows import ApprovalRow, ArtifactRow, InboxRow, MountRow, OperationRow, UsageRow
+from runtime_host.storage.usage import meter
 from runtime_host.structured import checker
 from runtime_host.tools.base import HostTool, Judged, ToolCall, ToolContext, ToolReceipt, ToolReport
 
@@ -808,6 +810,8 @@ class SessionGate:
         except PluginError as error:
             if error.code == "tools_changed":
                 await self._mark_changed(row)
+            if error.code in CREDENTIAL_REFUSED:
+                await self._ground.credentials.note_refused(row)
             return self._error(operation, error, name)
         except Exception as error:
             # Its kind only: what code of others puts into its exceptions is not meant for a model.
@@ -1015,7 +1019,8 @@ def _meter(tx: AgentTx, operation: OperationRow, duration_ms: int) -> None:
         counted.append(("failed", 1, "call"))
     for what, quantity, unit in counted:
         if quantity:
-            tx.put_row(
+            meter(
+                tx,
                 UsageRow(
                     usage_id=f"{operation.operation_id}:{operation.started_ms}:{what}",
                     session_id=operation.session_id,
@@ -1024,7 +1029,7 @@ def _meter(tx: AgentTx, operation: OperationRow, duration_ms: int) -> None:
                     quantity=quantity,
                     unit=unit,
                     at_ms=operation.updated_ms,
-                )
+                ),
             )
 
 

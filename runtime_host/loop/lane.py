@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from runtime_host.loop import held
+from runtime_host.storage import usage as ledger
 from runtime_host.storage.base import AgentTx
 from runtime_host.storage.rows import (
     ApprovalRow,
@@ -155,7 +156,8 @@ def meter(
     """Write what an answer cost, whether it was taken or not."""
     resource = "model.tokens" if verdict == "accepted" else "model.tokens.unaccepted"
     for name, count in usage.items():
-        tx.put_row(
+        ledger.meter(
+            tx,
             UsageRow(
                 usage_id=f"{job.job_id}.{taker}.{name}",
                 session_id=job.session_id,
@@ -164,7 +166,7 @@ def meter(
                 quantity=float(count),
                 unit="tokens",
                 at_ms=now_ms,
-            )
+            ),
         )
 
 

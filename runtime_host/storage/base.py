@@ -265,12 +265,15 @@ class AgentTx(Protocol):
         """
         ...
 
-    def row(self, kind: type[RowT], *key: str) -> RowT | None: ...
+    def row(self, kind: type[RowT], *key: str | int) -> RowT | None: ...
     def rows(self, kind: type[RowT], **equal: str | int | bool | None) -> list[RowT]:
-        """Those whose fields are equal to these, in the order in which they were first put."""
+        """Those whose fields are equal to these, in the order in which they were first put.
+
+        In that of their keys, where the table says so (`Table.by_key`).
+        """
         ...
 
-    def delete_row(self, kind: type[Row], *key: str) -> None:
+    def delete_row(self, kind: type[Row], *key: str | int) -> None:
         """Remove one, its bytes from the disk as well; a missing one is no error."""
         ...
 

@@ -29,7 +29,8 @@ from runtime_host.storage.base import (
     session_fact,
 )
 from runtime_host.storage.common import check_ids, from_json, request_conflict, storable, to_json
-from runtime_host.storage.rows import JSON_FIELDS, TABLES, Row
+from runtime_host.storage.rows import JSON_FIELDS, TABLES, CounterRow, Row
+from runtime_host.storage.usage import forget
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -122,6 +123,7 @@ class _MemoryTx:
 
     def delete_session(self, session_id: str) -> None:
         tables = self._tables
+        forget(self, session_id)
         self._set(tables.sessions, session_id, _MISSING)
         self._set(tables.counts, session_id, _MISSING)
         for request in [key for key in tables.requests if key[0] == session_id]:
@@ -139,6 +141,8 @@ class _MemoryTx:
             self._set(tables.positions, position, _MISSING)
         for key in [key for key in tables.facts if key.startswith(session_fact(session_id, ""))]:
             self._set(tables.facts, key, _MISSING)
+        for counter in [key for key in tables.rows[CounterRow] if key[0].startswith(session_fact(session_id, ""))]:
+            self._set(tables.rows[CounterRow], counter, _MISSING)
         for kind, kept in tables.rows.items():
             if TABLES[kind].of_session:
                 for row in [key for key, (_, data) in kept.items() if _of_session(kind, data) == session_id]:
@@ -318,20 +322,23 @@ class _MemoryTx:
         order, _ = kept.get(key) or (next(self._tables.order), b"")
         self._set(kept, key, (order, msgspec.msgpack.encode(record)))
 
-    def row(self, kind: type[RowT], *key: str) -> RowT | None:
-        kept = self._tables.rows[kind].get(key)
+    def row(self, kind: type[RowT], *key: str | int) -> RowT | None:
+        kept = self._tables.rows[kind].get(tuple(map(str, key)))
         return None if kept is None else _decoded(kind, kept[1])
 
     def rows(self, kind: type[RowT], **equal: str | int | bool | None) -> list[RowT]:
         table = TABLES[kind]
         if unknown := equal.keys() - set(table.fields):
             raise ValueError(f"{table.name} has no {', '.join(sorted(unknown))}")
-        found = (_decoded(kind, data) for _, data in sorted(self._tables.rows[kind].values()))
+        found = [_decoded(kind, data) for _, data in sorted(self._tables.rows[kind].values())]
+        if table.by_key:
+            found.sort(key=lambda record: [getattr(record, field) for field in table.key])
         return [record for record in found if all(getattr(record, name) == value for name, value in equal.items())]
 
-    def delete_row(self, kind: type[Row], *key: str) -> None:
-        if key in self._tables.rows[kind]:
-            self._set(self._tables.rows[kind], key, _MISSING)
+    def delete_row(self, kind: type[Row], *key: str | int) -> None:
+        names = tuple(map(str, key))
+        if names in self._tables.rows[kind]:
+            self._set(self._tables.rows[kind], names, _MISSING)
 
     # facts
 

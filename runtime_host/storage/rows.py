@@ -17,6 +17,10 @@ InboxKind = Literal["steer", "follow_up", "decision"]
 InboxState = Literal["waiting", "taken", "removed"]
 JobState = Literal["open", "answered", "cancelled", "unreachable"]
 
+ScriptState = Literal["running", "paused", "completed", "failed", "interrupted"]
+BackgroundState = Literal["running", "stopping", "succeeded", "failed", "cancelled", "unknown"]
+ReminderState = Literal["waiting", "told", "cancelled", "unknown"]
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all records."""
@@ -199,6 +203,162 @@ class EntryRow(Row, frozen=True, kw_only=True):
     type: str
     body: dict[str, Any] = {}
     created_ms: int = 0
+    parent_id: str | None = None
+    seq: int = 0
+
+
+class SessionValueRow(Row, frozen=True, kw_only=True):
+    """A value that a session keeps under a name. `seq`: of the writes of its session, the last one of it."""
+
+    session_id: str
+    namespace: str
+    key: str
+    seq: int
+    body: Any = None
+
+
+class SessionListRow(Row, frozen=True, kw_only=True):
+    """An element of a list that a session keeps, in the order of the writes."""
+
+    session_id: str
+    namespace: str
+    key: str
+    seq: int
+    body: Any = None
+
+
+class ScriptRunRow(Row, frozen=True, kw_only=True):
+    """A script that a model wrote, and where it stands.
+
+    Attributes:
+        snapshot: the interpreter as it was paused, sealed; None while nothing of it is kept.
+        iv, key_id: how it is sealed.
+        waiting: what a paused one asked for.
+    """
+
+    session_id: str
+    script_id: str
+    call_id: str
+    source: str
+    state: ScriptState
+    snapshot: bytes | None = None
+    iv: bytes | None = None
+    key_id: str = ""
+    waiting: dict[str, Any] | None = None
+    outputs: dict[str, Any] = {}
+    host_calls: int = 0
+    expires_ms: int | None = None
+    created_ms: int = 0
+
+
+class ModelBindingRow(Row, frozen=True, kw_only=True):
+    """Which model an agent is bound to, and what is known of it. `secret_ref`: never a key."""
+
+    binding_id: str
+    provider: str
+    model: str
+    base_url: str = ""
+    secret_ref: str | None = None
+    context_window: int | None = None
+    max_tokens: int | None = None
+    updated_ms: int = 0
+
+
+class BackgroundJobRow(Row, frozen=True, kw_only=True):
+    """Work that goes on at another side after its call was answered. `handle`: by which it is asked about."""
+
+    session_id: str
+    job_id: str
+    mount_alias: str
+    tool: str
+    handle: dict[str, Any] = {}
+    state: BackgroundState = "running"
+    polls: int = 0
+    next_poll_ms: int | None = None
+    created_ms: int = 0
+    finished_ms: int | None = None
+    outcome: dict[str, Any] | None = None
+
+
+class ReminderRow(Row, frozen=True, kw_only=True):
+    """Something that a session is to be told later. `request_id`: asked for twice it is the same."""
+
+    session_id: str
+    reminder_id: str
+    title: str
+    due_ms: int
+    request_id: str
+    notes: str = ""
+    state: ReminderState = "waiting"
+    created_ms: int = 0
+
+
+class HoldRow(Row, frozen=True, kw_only=True):
+    """Something at another side that a mount holds until it is released."""
+
+    alias: str
+    live_id: str
+    name: str
+    started_ms: int
+    last_used_ms: int
+    postponed_until_ms: int | None = None
+    warned_for_ms: int | None = None
+
+
+class QuotaRow(Row, frozen=True, kw_only=True):
+    """How much of a resource may be used within a time, and how much was."""
+
+    resource: str
+    limit_value: float
+    window_ms: int
+    used: float = 0.0
+    window_start_ms: int = 0
+
+
+class AgentStateRow(Row, frozen=True, kw_only=True):
+    """A document that an agent keeps: here, or as an artifact where it is long."""
+
+    key: str
+    value: str | None = None
+    ref: str | None = None
+    bytes: int = 0
+    updated_ms: int = 0
+
+
+class CounterRow(Row, frozen=True, kw_only=True):
+    """A number that only grows. One that is named as a fact of a session goes with it."""
+
+    name: str
+    value: int
+
+
+class SeedNoticeRow(Row, frozen=True, kw_only=True):
+    """What an agent is to be told of the mounts it was begun with."""
+
+    alias: str
+    since: str
+    state: Literal["waiting", "delivered"] = "waiting"
+    delivered_ms: int | None = None
+
+
+class UsageHourRow(Row, frozen=True, kw_only=True):
+    """What the ledger holds of an hour (`2026-12-01T04`, UTC), in sum."""
+
+    hour: str
+    resource: str
+    key: str
+    unit: str
+    quantity: float
+
+
+class UsageDayRow(Row, frozen=True, kw_only=True):
+    """What the ledger holds of a day (`2026-12-01`, UTC) whose hours are not kept any more, in sum."""
+
+    day: str
+    resource: str
+    key: str
+    unit: str
+    quantity: float
 
 
 class ModelJobRow(Row, frozen=True, kw_only=True):
@@ -278,12 +438,14 @@ class Table(NamedTuple):
     Attributes:
         key: the fields that name one.
         unique: what else only one may have; several fields together are joined by a plus sign.
+        by_key: its records come in the order of their keys, not in that in which they were put.
     """
 
     name: str
     type: type[Row]
     key: tuple[str, ...]
     unique: tuple[str, ...] = ()
+    by_key: bool = False
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -313,6 +475,19 @@ TABLES: Final[dict[type[Row], Table]] = {
         Table("artifacts", ArtifactRow, ("path",)),
         Table("seed_record", SeedRow, ("alias", "since")),
         Table("usage_ledger", UsageRow, ("usage_id",)),
+        Table("native_session_values", SessionValueRow, ("session_id", "namespace", "key"), by_key=True),
+        Table("native_session_lists", SessionListRow, ("session_id", "namespace", "key", "seq"), by_key=True),
+        Table("native_script_runs", ScriptRunRow, ("session_id", "script_id"), by_key=True),
+        Table("native_model_binding", ModelBindingRow, ("binding_id",), by_key=True),
+        Table("background_jobs", BackgroundJobRow, ("session_id", "job_id"), by_key=True),
+        Table("reminders", ReminderRow, ("session_id", "reminder_id"), ("session_id+request_id",), by_key=True),
+        Table("holds", HoldRow, ("alias", "live_id"), by_key=True),
+        Table("quotas", QuotaRow, ("resource",), by_key=True),
+        Table("agent_state", AgentStateRow, ("key",), by_key=True),
+        Table("counters", CounterRow, ("name",), by_key=True),
+        Table("seed_notices", SeedNoticeRow, ("alias", "since"), by_key=True),
+        Table("usage_hourly", UsageHourRow, ("hour", "resource", "key", "unit"), by_key=True),
+        Table("usage_daily", UsageDayRow, ("day", "resource", "key", "unit"), by_key=True),
     )
 }
 

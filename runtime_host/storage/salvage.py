@@ -301,9 +301,30 @@ class _Reading:
         )
 
     def _records(self, kind: type[RowT]) -> list[RowT]:
+        if TABLES[kind].by_key:
+            return self._keyed(kind)
         places = [place for place, _ in self._rows("rowid", TABLES[kind].name)]
         found = (self.attempt(lambda place=place: self._tx.row_at(kind, place)) for place in places)  # type: ignore[misc]
         return [record for record in found if record is not None]
+
+    def _keyed(self, kind: type[RowT]) -> list[RowT]:
+        """Records of a table that has no places, from its beginning, and from its end where that breaks off."""
+        fields = TABLES[kind].key
+        found: dict[tuple[Any, ...], RowT] = {}
+        for backwards in (False, True):
+            at: tuple[Any, ...] = ()
+            before = self.unreadable
+            while True:
+                record = self.attempt(
+                    lambda at=at, backwards=backwards: self._tx.read_row(kind, at, backwards=backwards)  # type: ignore[misc]
+                )
+                at = () if record is None else tuple(getattr(record, field) for field in fields)
+                if record is None or at in found:
+                    break
+                found[at] = record
+            if self.unreadable == before:
+                break
+        return [found[key] for key in sorted(found)]
 
     def _image(self, use: int) -> _Image | None:
         row = self._db.execute(

@@ -10,16 +10,24 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from runtime_host.storage import usage
 from runtime_host.storage.base import AgentTx
 from runtime_host.storage.rows import (
     TABLES,
     ApprovalRow,
+    BackgroundJobRow,
+    CounterRow,
     ModelJobRow,
     MountRow,
     OperationRow,
     PluginChoiceRow,
+    ReminderRow,
     Row,
+    ScriptRunRow,
     SecretRow,
+    UsageDayRow,
+    UsageHourRow,
+    UsageRow,
 )
 
 FILE_UUID: Final = "file_uuid"
@@ -47,16 +55,30 @@ def as_left(record: Row, now_ms: int) -> Row:
         return msgspec.structs.replace(record, state="expired", note=SALVAGE_NOTE, decided_ms=now_ms)
     if isinstance(record, ModelJobRow) and record.state == "open":
         return msgspec.structs.replace(record, state="cancelled", answered_ms=now_ms)
+    if isinstance(record, ScriptRunRow) and record.state in ("running", "paused"):
+        return msgspec.structs.replace(record, state="interrupted", snapshot=None, waiting=None)
+    if isinstance(record, BackgroundJobRow) and record.state in ("running", "stopping"):
+        return msgspec.structs.replace(record, state="unknown", next_poll_ms=None, finished_ms=now_ms)
+    if isinstance(record, ReminderRow) and record.state == "waiting":
+        return msgspec.structs.replace(record, state="unknown")
     return record
 
 
 def put_missing(tx: AgentTx, records: Sequence[Row]) -> None:
-    """Put those whose place is free; one of two that claim what only one may have is left out."""
+    """Put those whose place is free; one of two that claim what only one may have is left out.
+
+    What was used is summed anew from the ledger.
+    """
     for record in records:
         kind = type(record)
+        if isinstance(record, UsageHourRow | UsageDayRow) or _is_mark(record):
+            continue
         table = TABLES[kind]
         if tx.row(kind, *(str(getattr(record, field)) for field in table.key)) is None and not _claimed(tx, record):
-            tx.put_row(record)
+            if isinstance(record, UsageRow):
+                usage.meter(tx, record)
+            else:
+                tx.put_row(record)
 
 
 def write_agent(tx: AgentTx, found: AgentRows, now_ms: int) -> None:
@@ -71,6 +93,10 @@ def write_agent(tx: AgentTx, found: AgentRows, now_ms: int) -> None:
         for plugin in {mount.plugin for mount in tx.rows(MountRow)} - before:
             if tx.row(PluginChoiceRow, plugin) is None:
                 tx.put_row(PluginChoiceRow(plugin=plugin, state="off", updated_ms=now_ms))
+
+
+def _is_mark(record: Row) -> bool:
+    return isinstance(record, CounterRow) and record.name == usage.FOLDED
 
 
 def _claimed(tx: AgentTx, record: Row) -> bool:

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import sqlite3
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,7 @@ from runtime_host.storage.common import from_json, request_conflict, storable, t
 from runtime_host.storage.migrations import STEPS
 from runtime_host.storage.rows import BOOLS, JSON_FIELDS, TABLES, Row, Table
 from runtime_host.storage.sqlite_file import SqliteFile, SqliteTx, StoreFormat
+from runtime_host.storage.usage import forget
 
 AGENT_FORMAT = StoreFormat(application_id=0x524D4441, migrations=STEPS)  # "RMDA"
 
@@ -79,6 +80,7 @@ class SqliteAgentTx(SqliteTx):
         return [_session(row) for row in self.db.execute(f"{_SESSIONS} ORDER BY session")]
 
     def delete_session(self, session_id: str) -> None:
+        forget(self, session_id)
         mine = self.db.execute(
             "SELECT DISTINCT image FROM image_uses JOIN sessions USING (session) WHERE session_id = ?", (session_id,)
         ).fetchall()
@@ -89,6 +91,7 @@ class SqliteAgentTx(SqliteTx):
         own = session_fact(session_id, "")
         # "0" comes next after "/": all keys that begin so, by the index.
         self.db.execute("DELETE FROM facts WHERE key >= ? AND key < ?", (own, f"{own[:-1]}0"))
+        self.db.execute("DELETE FROM counters WHERE name >= ? AND name < ?", (own, f"{own[:-1]}0"))
         self.erase()
 
     # requests
@@ -333,7 +336,7 @@ class SqliteAgentTx(SqliteTx):
         except sqlite3.IntegrityError as error:
             raise ValueError(f"{table.name}: {error}") from error
 
-    def row(self, kind: type[RowT], *key: str) -> RowT | None:
+    def row(self, kind: type[RowT], *key: str | int) -> RowT | None:
         table = TABLES[kind]
         where = " AND ".join(f'"{field}" = ?' for field in table.key)
         found = self.db.execute(f"{_statements(table).select} WHERE {where}", key).fetchone()
@@ -344,8 +347,23 @@ class SqliteAgentTx(SqliteTx):
         if unknown := equal.keys() - set(table.fields):
             raise ValueError(f"{table.name} has no {', '.join(sorted(unknown))}")
         where = " AND ".join(f'"{field}" IS ?' for field in equal) or "1"
-        found = self.db.execute(f"{_statements(table).select} WHERE {where} ORDER BY rowid", tuple(equal.values()))
+        found = self.db.execute(
+            f"{_statements(table).select} WHERE {where} ORDER BY {_order(table)}", tuple(equal.values())
+        )
         return [_record(kind, table, each) for each in found]
+
+    def read_row(self, kind: type[RowT], key: tuple[Any, ...], *, backwards: bool = False) -> RowT | None:
+        """The first record of a table by its key that comes behind a key, or before it; () is every one's beginning.
+
+        Raises:
+            msgspec.ValidationError: what lies there is no such record.
+        """
+        table = TABLES[kind]
+        order = [f'"{field}"{" DESC" if backwards else ""}' for field in table.key]
+        names, marks = ", ".join(f'"{field}"' for field in table.key), ", ".join("?" for _ in key)
+        where = f"WHERE ({names}) {'<' if backwards else '>'} ({marks})" if key else ""
+        select = f"{_statements(table).select} {where} ORDER BY {', '.join(order)} LIMIT 1"
+        return self._checked(kind, table, self.db.execute(select, key).fetchone())
 
     def row_at(self, kind: type[RowT], rowid: int) -> RowT | None:
         """The record in a place of its table, found without an index and checked: for files that are damaged.
@@ -355,12 +373,15 @@ class SqliteAgentTx(SqliteTx):
         """
         table = TABLES[kind]
         found = self.db.execute(f"{_statements(table).select} NOT INDEXED WHERE rowid = ?", (rowid,)).fetchone()
+        return self._checked(kind, table, found)
+
+    def _checked(self, kind: type[RowT], table: Table, found: tuple[Any, ...] | None) -> RowT | None:
         if found is None:
             return None
         values = msgspec.structs.asdict(_record(kind, table, found))
         return msgspec.convert(values, kind, builtin_types=(bytes,))
 
-    def delete_row(self, kind: type[Row], *key: str) -> None:
+    def delete_row(self, kind: type[Row], *key: str | int) -> None:
         table = TABLES[kind]
         where = " AND ".join(f'"{field}" = ?' for field in table.key)
         delete = f"DELETE FROM {table.name} WHERE {where}"  # noqa: S608 - names of ours
@@ -457,6 +478,10 @@ _OUTBOX = (
 )
 
 
+_ANY: Final = ("value", "result", "body")
+"""Fields that may hold any JSON value, null too."""
+
+
 class _Statements(NamedTuple):
     put: str
     select: str
@@ -474,10 +499,14 @@ def _statements(table: Table) -> _Statements:
     return _Statements(put, select)
 
 
+def _order(table: Table) -> str:
+    return ", ".join(f'"{field}"' for field in table.key) if table.by_key else "rowid"
+
+
 def _cell(kind: type[Row], field: str, value: Any) -> Any:
     if field in JSON_FIELDS[kind]:
         # A JSON null is text like any other; only an optional field may be without any.
-        return None if value is None and field != "value" and field != "result" else to_json(value)
+        return None if value is None and field not in _ANY else to_json(value)
     return storable(value) if isinstance(value, str) else value
 
 

@@ -14,11 +14,16 @@ from runtime_host.loop.sealing import Place, Sealed, seal, unseal
 from runtime_host.storage.base import AgentTx, ItemRecord, RequestRecord, RunRecord, SessionRecord, ToolCallRecord
 from runtime_host.storage.rows import (
     TABLES,
+    AgentStateRow,
     ApprovalRow,
     ArtifactRow,
+    BackgroundJobRow,
     ConnectionRow,
+    CounterRow,
     EntryRow,
+    HoldRow,
     InboxRow,
+    ModelBindingRow,
     ModelDeliveryRow,
     ModelJobRow,
     MountRow,
@@ -26,9 +31,17 @@ from runtime_host.storage.rows import (
     PluginChoiceRow,
     PluginValueRow,
     PluginVersionRow,
+    QuotaRow,
+    ReminderRow,
     Row,
+    ScriptRunRow,
     SecretRow,
+    SeedNoticeRow,
     SeedRow,
+    SessionListRow,
+    SessionValueRow,
+    UsageDayRow,
+    UsageHourRow,
     UsageRow,
 )
 from runtime_host.storage.salvage_rows import FILE_UUID
@@ -272,9 +285,56 @@ def fill_loop(tx: AgentTx) -> None:
         tx.put_row(record)
 
 
+KEPT: tuple[Row, ...] = (
+    SessionValueRow(session_id="s1", namespace="n", key="Grüße", seq=1, body=None),
+    SessionListRow(session_id="s1", namespace="n", key="l", seq=2, body=["Grüße"]),
+    SessionListRow(session_id="s1", namespace="n", key="l", seq=10, body={"a": 1}),
+    ScriptRunRow(
+        session_id="s1",
+        script_id="p1",
+        call_id="c1",
+        source="print('Grüße')",
+        state="paused",
+        snapshot=b"\0sealed",
+        iv=bytes(12),
+        key_id="k",
+        waiting={"for": "an answer"},
+        outputs={"text": "Grüße"},
+        host_calls=2,
+        expires_ms=9,
+        created_ms=1,
+    ),
+    ModelBindingRow(binding_id="b", provider="mine", model="m", base_url="https://example.invalid/v1", updated_ms=1),
+    BackgroundJobRow(
+        session_id="s1", job_id="j", mount_alias="github", tool="build", handle={"id": 1}, polls=2, next_poll_ms=7
+    ),
+    ReminderRow(session_id="s1", reminder_id="r", title="Grüße", due_ms=99, request_id="q", notes="n", created_ms=1),
+    HoldRow(alias="github", live_id="l", name="browser", started_ms=1, last_used_ms=2, postponed_until_ms=3),
+    QuotaRow(resource="model.tokens", limit_value=10.5, window_ms=1000, used=1.25, window_start_ms=5),
+    AgentStateRow(key="memory", value="Grüße", bytes=7, updated_ms=1),
+    AgentStateRow(key="todo", ref="artifact://ab/cd", bytes=99, updated_ms=1),
+    CounterRow(name="session/s1/writes", value=10),
+    SeedNoticeRow(alias="files", since="1", state="delivered", delivered_ms=3),
+    UsageHourRow(hour="1970-01-01T00", resource="tool.call", key="github.note:calls", unit="calls", quantity=1.0),
+    UsageDayRow(day="1969-12-31", resource="tool.call", key="github.note:calls", unit="calls", quantity=2.0),
+)
+
+
+def fill_rest(tx: AgentTx) -> None:
+    """What version 6 brought: what a session keeps, and the rest of the records of the loop."""
+    for record in KEPT:
+        tx.put_row(record)
+
+
+def told_of_rest(tx: AgentTx) -> list[Row]:
+    kinds: list[type[Row]] = list(dict.fromkeys(map(type, KEPT)))
+    return [record for kind in kinds for record in tx.rows(kind)]
+
+
 def told_of_loop(tx: AgentTx) -> Any:
-    """Every record but the sealed one, in the order of the tables; and what is sealed."""
-    records = [record for kind in TABLES if kind is not SecretRow for record in tx.rows(kind)]
+    """Every record of version 5 but the sealed one, in the order of the tables; and what is sealed."""
+    later = {SecretRow, *map(type, KEPT)}
+    records: list[Row] = [record for kind in TABLES if kind not in later for record in tx.rows(kind)]
     opened = [unseal(SEALING_KEY, SEALED_IN, Sealed(row.ciphertext, row.iv, row.key_id)) for row in tx.rows(SecretRow)]
     return records, opened
 
@@ -356,6 +416,7 @@ async def _write() -> None:
         await store.transact(fill_images)
         await store.transact(fill_activities)
         await store.transact(fill_loop)
+        await store.transact(fill_rest)
         await store.close()
     profile = HERE / f"profile-v{len(PROFILE_FORMAT.migrations)}.sqlite3"
     if not profile.exists():

@@ -4,6 +4,13 @@ Step n takes the tables from version n-1 to n. A step that was released is never
 `tests/histories` were made by it.
 """
 
-from runtime_host.storage.migrations import step_0001, step_0002, step_0003, step_0004, step_0005
+from runtime_host.storage.migrations import (
+    step_0001,
+    step_0002,
+    step_0003,
+    step_0004,
+    step_0005,
+    step_0006,
+)
 
-STEPS = (step_0001.SQL, step_0002.SQL, step_0003.SQL, step_0004.SQL, step_0005.SQL)
+STEPS = (step_0001.SQL, step_0002.SQL, step_0003.SQL, step_0004.SQL, step_0005.SQL, step_0006.SQL)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from desktop.profile_store import PROFILE_FORMAT, open_profile_store
-from runtime_host.storage.rows import MountRow, OperationRow
+from runtime_host.storage.rows import TABLES, CounterRow, MountRow, OperationRow, UsageHourRow
 from runtime_host.storage.sqlite import AGENT_FORMAT, open_agent_store
 from tests.histories.stores import (
     AGENT_TOLD,
@@ -16,17 +16,20 @@ from tests.histories.stores import (
     FIRST_AGENT,
     HERE,
     IMAGE,
+    KEPT,
     PROFILE_TOLD,
     READER,
     RECORDS,
     SEALED,
     STEPS,
     fill_loop,
+    fill_rest,
     told_by_agent,
     told_by_profile,
     told_of_activities,
     told_of_images,
     told_of_loop,
+    told_of_rest,
     told_of_tools,
 )
 
@@ -51,8 +54,18 @@ async def test_an_agent_file_of_an_earlier_version(name: str, tmp_path: Path) ->
             # What an earlier version had no place for has one now, beside what it wrote.
             await store.transact(fill_loop)
             assert await store.read(told_of_loop) == (list(RECORDS), [SEALED])
+        if name < "agent-v6":
+            # The ledger that an earlier version wrote is summed; nothing else is there.
+            summed = [row for row in KEPT if isinstance(row, UsageHourRow)] if name == "agent-v5.sqlite3" else []
+            assert await store.read(told_of_rest) == summed
+            await store.transact(fill_rest)
+        assert await store.read(told_of_rest) == list(KEPT)
         await store.transact(lambda tx: tx.delete_session("s1"))
         assert await store.read(lambda tx: (tx.rows(OperationRow), len(tx.rows(MountRow)))) == ([], 2)
+        # What was used in the session is in no sum any more; what names none stays.
+        left = [row for row in KEPT if not TABLES[type(row)].of_session]
+        gone = (CounterRow, UsageHourRow)
+        assert await store.read(told_of_rest) == [row for row in left if not isinstance(row, gone)]
     finally:
         await store.close()
 
