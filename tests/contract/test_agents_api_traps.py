@@ -15,10 +15,10 @@ import httpx2
 import openai
 import pytest
 from openai.types.beta import agent_session_event
-from openai.types.beta.agents import session_update_params
+from openai.types.beta.agents import session_create_params, session_update_params
 from openai.types.beta.agents.sessions import SessionArtifact, Turn
 
-from tests.loopback.agents.script import Fail, Many, Run, Say, Spawn, Think, Use, Wait, WriteFile
+from tests.loopback.agents.script import Emit, Fail, Many, Run, Say, Spawn, Think, Use, Wait, WriteFile
 from tests.loopback.agents_server import AgentsServer, Canary
 from tests.loopback.managed_claude.faults import (
     Answered,
@@ -166,9 +166,13 @@ async def test_headers_of_the_environment_reach_an_explicit_client(
     far: AgentsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Slipped-In: yes")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-the-shell")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-the-shell")
     async with bare(far) as client:
         await opened(client)
-    assert far.requests[0].headers["x-slipped-in"] == "yes"
+    sent = far.requests[0].headers
+    assert sent["x-slipped-in"] == "yes"
+    assert (sent["openai-organization"], sent["openai-project"]) == ("org-of-the-shell", "project-of-the-shell")
 
 
 async def test_ids_in_paths_are_encoded_and_dots_are_refused(far: AgentsServer, client: Any) -> None:
@@ -209,6 +213,13 @@ async def test_a_client_that_follows_nothing_raises(far: AgentsServer) -> None:
 
 
 # ---- what is sent again ----
+
+
+async def test_it_is_the_client_and_not_a_call_that_says_how_often_and_how_long(client: Any) -> None:
+    for call in (client.beta.agents.sessions.create, client.beta.agents.sessions.events.create):
+        assert "max_retries" not in inspect.signature(call).parameters
+    assert client.with_options(max_retries=1).max_retries == 1
+    assert (client.timeout.connect, client.timeout.read) == (5, 600)
 
 
 async def test_the_client_sends_a_creation_again_whose_answer_was_lost(far: AgentsServer, waits: list[float]) -> None:
@@ -461,6 +472,22 @@ async def test_a_failed_turn_has_its_code_in_the_saved_state(far: AgentsServer, 
     assert (failed.status, failed.error.code) == ("failed", "credit_balance_exhausted")
 
 
+async def test_the_helper_that_runs_tools_sends_a_result_again_under_keys_of_its_own(
+    far: AgentsServer, client: Any
+) -> None:
+    far.service.early_refusals = 2
+    far.answer(Use("look", {"city": "Rome"}), Say("It is sunny."))
+    session = await opened(client)
+    handlers = {"look": lambda arguments: "sunny"}
+    async with client.beta.agents.sessions.stream(session.id, input="Hello", tool_handlers=handlers) as stream:
+        async for _ in stream:
+            pass
+    sent = [each["events"][0]["type"] for each in far.bodies("events.create")]
+    assert sent == [MESSAGE, *["agent.session.input.tool_result"] * 3]
+    assert far.keys()[0] != far.keys()[1] == far.keys()[2] == far.keys()[3] is not None
+    assert far.counts()["results"] == 1
+
+
 # ---- what is made, and what is told of it ----
 
 
@@ -607,6 +634,16 @@ async def test_an_exception_says_all_that_the_error_said(far: AgentsServer, clie
     assert (raised.value.code, raised.value.status_code) == ("invalid_request_error", 400)
 
 
+async def test_no_session_has_a_budget_and_one_that_is_reached_is_in_no_type(far: AgentsServer, client: Any) -> None:
+    assert not [name for name in get_type_hints(session_create_params.SessionCreateParamsBase) if "budget" in name]
+    known = get_args(get_args(agent_session_event.AgentSessionEvent)[0])
+    reached = "agent.session.budget_reached"
+    assert not [kind for kind in known if reached in get_args(kind.model_fields["type"].annotation)]
+    far.answer(Emit(reached), Say("Yes."))
+    session = await opened(client)
+    assert "budget_reached" in types(await turn(client, session.id))
+
+
 async def test_a_turn_may_fail_with_a_code_nobody_knows(far: AgentsServer, client: Any) -> None:
     far.answer(Fail("something_new"))
     session = await opened(client)
@@ -629,6 +666,7 @@ async def test_a_turn_may_fail_with_a_code_nobody_knows(far: AgentsServer, clien
         {"metadata": {"name": "x" * 513}},
         {"input": [{"role": "system", "content": [{"type": "input_text", "text": "Hi"}]}]},
         {"stream": True},
+        {"extra_query": {"surprise": "1"}},
         {"extra_headers": {"OpenAI-Beta": "agents=v0"}},
     ],
 )
@@ -665,3 +703,18 @@ async def test_the_state_is_there_for_the_next_client(far: AgentsServer) -> None
         await when(lambda: not far.session().running)
         items = [each async for each in second.beta.agents.sessions.items.list(session.id, order="asc")]
     assert [each.role for each in items] == ["user", "assistant", "assistant"]
+
+
+async def test_another_process_can_say_what_goes_wrong_and_count(far: AgentsServer, client: Any) -> None:
+    place = far.base_url.replace("/v1", "/_control")
+    fault = {"Answered": {"on": "sessions.create", "status": 503}}
+    said = {"always": [{"Say": {"text": "Yes."}}], "faults": [fault], "set": {"list_lag": 1}, "jump_s": -3600}
+    async with httpx2.AsyncClient(verify=NO_CERTIFICATES, trust_env=False) as other:
+        await other.post(place, json=said)
+        with pytest.raises(openai.InternalServerError):
+            await opened(client)
+        session = await opened(client)
+        assert text_of(await turn(client, session.id)) == "Yes."
+        told = (await other.get(place)).json()
+    assert (told["counts"]["sessions"], told["by_endpoint"]["sessions.create"], told["inputs"]) == (1, 2, ["Hello"])
+    assert (told["statuses"], told["turns"]) == ({session.id: "idle"}, {session.id: ["completed"]})

@@ -35,6 +35,7 @@ from tests.loopback.agents.service import Service, allowed, page
 from tests.loopback.agents.sessions import Listening, Session
 from tests.loopback.managed_claude import faults as fault_kinds
 from tests.loopback.managed_claude.faults import (
+    Altered,
     Answered,
     AnswerLost,
     Fault,
@@ -154,6 +155,10 @@ class AgentsServer(Listener):
         """End every `Wait`, `Held` answer and held cancel, those to come too."""
         self.service.let_going.set()
 
+    def hold(self) -> None:
+        """From here on what waits for `let_go` waits for the next one."""
+        self.service.let_going.clear()
+
     def jump(self, offset_s: int) -> None:
         """Put the clock of the provider ahead, or back."""
         self.service.clock_offset_s += offset_s
@@ -226,6 +231,7 @@ class AgentsServer(Listener):
             return
         lost = self.faults.next(AnswerLost, endpoint, sends)
         held = self.faults.next(Held, endpoint, sends)
+        altered = self.faults.next(Altered, endpoint, sends)
         try:
             done = self._do(request, ids)
         except Refusal as refusal:
@@ -238,7 +244,8 @@ class AgentsServer(Listener):
         elif answered is not None:
             await self._answer_badly(answered, request, to)
         else:
-            await self._well(request, done, to)
+            changed = altered is not None and isinstance(done, dict)
+            await self._well(request, {**done, **altered.changes} if changed and altered else done, to)
 
     async def _lose(self, done: Any, to: Connection) -> None:
         if isinstance(done, tuple):
@@ -262,7 +269,10 @@ class AgentsServer(Listener):
             not_found("There is nothing here, and what was asked for")
         if request.method != "GET" or not request.endpoint.endswith(("list", "stream", "items", "turns")):
             allowed(request.query)
-        done = DOINGS[request.endpoint](self.service, ids, request)
+        try:
+            done = DOINGS[request.endpoint](self.service, ids, request)
+        except json.JSONDecodeError:
+            raise Refusal("The body must be JSON.") from None
         if isinstance(done, dict) and done.get("has_more"):
             ended = self.faults.next(NullIdAtPageEnd, request.endpoint)
             if ended is not None:
@@ -326,7 +336,9 @@ class AgentsServer(Listener):
         await to.json(200, state)
 
     def told(self, words: Mapping[str, Any]) -> None:
-        """Do what was said as JSON: ``answer``, ``always``, ``behave``, ``faults``, ``let_go``, ``jump_s``, ``set``."""
+        """Do what was said as JSON: ``answer``, ``always``, ``behave``, ``faults``, ``let_go``, ``hold``, ``jump_s``,
+        ``stream_pause_s``, and ``set`` for a switch of the service.
+        """
         if "answer" in words:
             self.answer(*steps_of(words["answer"]))
         if "always" in words:
@@ -338,7 +350,10 @@ class AgentsServer(Listener):
                 self.fault(getattr(fault_kinds, name)(**fields))
         if words.get("let_go"):
             self.let_go()
+        if words.get("hold"):
+            self.hold()
         self.jump(words.get("jump_s", 0))
+        self.stream_pause_s = words.get("stream_pause_s", self.stream_pause_s)
         for name, value in words.get("set", {}).items():
             setattr(self.service, name, value)
 
