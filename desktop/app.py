@@ -332,7 +332,10 @@ class Host:
                 environment_ids=functools.partial(self.managed.environments, CLAUDE_MANAGED),
             )
 
-        services = [LateServiceDriver(OPENAI_MANAGED, openai), LateServiceDriver(CLAUDE_MANAGED, anthropic)]
+        services = [
+            LateServiceDriver(OPENAI_MANAGED, openai, settle_s=30.0),
+            LateServiceDriver(CLAUDE_MANAGED, anthropic, settle_s=20.0),
+        ]
         self._late += services
         return list(services)
 

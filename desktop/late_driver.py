@@ -102,13 +102,14 @@ class LateServiceDriver(LateDriver):
     Args:
         driver_id: its id.
         load: as of `LateDriver`.
+        settle_s: how long its service may take to confirm an end.
     """
 
     rejoins: ClassVar = True
     hold_wait_s: ClassVar = 50.0
-    settle_s: ClassVar = 20.0
 
-    def __init__(self, driver_id: str, load: Callable[[], Callable[[], ServiceHarness]]) -> None:
+    def __init__(self, driver_id: str, load: Callable[[], Callable[[], ServiceHarness]], *, settle_s: float) -> None:
+        self.settle_s = settle_s
         self._made: ServiceHarness | None = None
 
         def loaded() -> Callable[[], AgentDriver]:

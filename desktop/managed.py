@@ -24,10 +24,14 @@ _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
 CAPPED: Final = frozenset({CLAUDE_MANAGED})
 """Services that hold a conversation to an amount."""
 
-SANDBOX_TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
-    CLAUDE_MANAGED: ("bash", "edit", "glob", "grep", "read", "write"),
+SANDBOX_TOOLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    CLAUDE_MANAGED: {
+        "denied": (),
+        "read-only": ("glob", "grep", "read"),
+        "workspace-write": ("bash", "edit", "glob", "grep", "read", "write"),
+    },
 }
-"""Of a service whose own tools have to be named: those that work in its sandbox without a network."""
+"""Of a service whose own tools have to be named: those that work in its sandbox, by what may be done with files."""
 
 
 class CapRefusedError(AgentRuntimeError):
@@ -136,8 +140,8 @@ class Managed:
     def configuration(self, driver: str, terms: Terms) -> dict[str, Any]:
         """What a session of a service is opened with besides its model; empty for every other harness."""
         config: dict[str, Any] = {}
-        if driver in SANDBOX_TOOLS and terms.policy.commands == "sandboxed":
-            config["native_tools"] = list(SANDBOX_TOOLS[driver])
+        if driver in SANDBOX_TOOLS and (tools := SANDBOX_TOOLS[driver][terms.policy.filesystem]):
+            config["native_tools"] = list(tools)
         if driver in CAPPED and (cents := self.cap(driver)):
             config["max_list_cost_usd_cents"] = cents
         return config

@@ -81,7 +81,7 @@ def managed_terms(policy: str | None, environment: str | None, *, sandbox_only: 
 def service_words(terms: Terms, service: str) -> str:
     """Where a session at a service works, and what of this computer it touches besides mounts."""
     sandboxed = terms.environment.type == "provider-managed" and terms.policy.commands == "sandboxed"
-    where = f"in its own sandbox at {service}, without network" if sandboxed else f"at {service}, without a sandbox"
+    where = f"in a sandbox at {service}, no network" if sandboxed else f"at {service}, without a sandbox"
     return f"{where} · touches nothing here"
 
 

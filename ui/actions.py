@@ -63,7 +63,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "delete",
         "Delete…",
-        "Deletes the conversation with everything in it from this computer. You are asked first.",
+        "Deletes the conversation with everything in it. You are asked first.",
         "trash",
         needs="conversation",
         dangerous=True,

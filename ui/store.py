@@ -181,6 +181,15 @@ class Store:
         return self.run is not None and self.run.state in STOPPABLE
 
     @property
+    def lets_run(self) -> bool:
+        """Whether it goes on at a service, and can be let run on there."""
+        return self.run is not None and bool(self.run.goes_on_at) and self.run.state == "working"
+
+    @property
+    def can_look_again(self) -> bool:
+        return self.run is not None and self.run.can_look_again
+
+    @property
     def takes_text(self) -> bool:
         """Whether Enter does anything: while something is busy only where the host says what."""
         return not self.busy or self.busy_enter != ""
@@ -244,9 +253,9 @@ class Store:
             "stoppable": self.stoppable,
             "stopping": state == "stopping",
             "goesOnAt": run.goes_on_at if run is not None else "",
-            "letsRun": run is not None and bool(run.goes_on_at) and state == "working",
+            "letsRun": self.lets_run,
             "detachable": bool(conversation) and not (run is not None and run.goes_on_at),
-            "canLookAgain": run is not None and run.can_look_again,
+            "canLookAgain": self.can_look_again,
             "canAskAgain": run is not None and run.can_ask_again and not self.busy,
             "sending": self.sending,
             "problem": self.problem,

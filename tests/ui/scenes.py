@@ -242,6 +242,71 @@ HARNESSES = (
         program=True,
     ),
 )
+KEPT_AT = (
+    "The conversation, what tools return and the files it makes are kept at {} until you delete the conversation here; "
+    "the provider bills your key, also while Remuda is closed."
+)
+WORKS_AT = (
+    "It works at {}, in a sandbox there that has no network, and goes on there while Remuda is closed. Of this "
+    "computer it touches nothing but what its agent's tools and mounts reach."
+)
+SERVICES = (
+    dto.HarnessRow(
+        id="openai-agents",
+        name="OpenAI Agents",
+        state="ready",
+        touches=WORKS_AT.format("OpenAI"),
+        runs="at OpenAI",
+        billing=KEPT_AT.format("OpenAI"),
+        cap="OpenAI offers no cap on what a conversation costs. Its own limits for your account hold.",
+        held="Files, commands and their network: the provider, seen in what it answered",
+        badges=(
+            dto.HarnessBadge(name="Takes up a conversation after a restart", support="native"),
+            dto.HarnessBadge(name="Takes pictures", support="unsupported", note="Its sessions take text."),
+        ),
+    ),
+    dto.HarnessRow(
+        id="claude-managed",
+        name="Claude Managed Agents",
+        state="ready",
+        touches=WORKS_AT.format("Anthropic"),
+        runs="at Anthropic",
+        billing=KEPT_AT.format("Anthropic"),
+        cap="Anthropic holds each new conversation at $2.50 by its list prices. What it does at that moment may cost a "
+        "little more.",
+        can_cap=True,
+        badges=(
+            dto.HarnessBadge(name="Answers by a schema", support="unsupported", note="It has no such setting."),
+            dto.HarnessBadge(
+                name="Another model for a message", support="unsupported", note="Model and effort stay as they began."
+            ),
+        ),
+    ),
+)
+LACKING = dto.HarnessRow(
+    id="openai-agents",
+    name="OpenAI Agents",
+    state="unconnected",
+    touches=WORKS_AT.format("OpenAI"),
+    runs="at OpenAI",
+    billing=KEPT_AT.format("OpenAI"),
+    cap="OpenAI offers no cap on what a conversation costs. Its own limits for your account hold.",
+    way="Add an OpenAI connector with an API key. No program is needed on this computer.",
+    connect="openai",
+)
+AT_OPENAI = dto.Choice(
+    id="at-openai",
+    harness="OpenAI Agents",
+    connector="OpenAI",
+    model="gpt-6-astra",
+    efforts=("low", "medium", "high"),
+    runs="at OpenAI",
+    touches="its own sandbox there, without network",
+    bills="your key",
+    note="It goes on at OpenAI while Remuda is closed.",
+    images=False,
+    connector_id="openai",
+)
 HOME = "/home/ada/.local/share/remuda/profiles/personal"
 STORED = (
     dto.StoredRow(
@@ -276,7 +341,7 @@ PAGES: dict[str, list[dto.Message]] = {
         dto.KeyStore(state="ok"),
         dto.Network(proxy="none: no variable of the system names one", certificates="the system’s"),
     ],
-    "harnesses": [dto.Harnesses(rows=HARNESSES)],
+    "harnesses": [dto.Harnesses(rows=(*HARNESSES, *SERVICES))],
     "agents": [dto.Agents(rows=AGENTS)],
     "mounts": [gate_rows.mounts_page(*gate_rows.every_mount(NOW_MS))],
     "profiles": [dto.Profiles(rows=PROFILES)],
@@ -538,6 +603,89 @@ unknown = ended(
     "The connection ended after 31 s.",
 )
 stopped = ended("stopped", "", "You stopped the run. What was written is kept.", "31 tokens out · 0.9 s")
+
+
+SERVICE_SENTENCE = (
+    "OpenAI Agents · gpt-6-astra at OpenAI · medium · in a sandbox at OpenAI, no network · touches nothing here"
+)
+SERVICE_ENTER = "Enter sends it to OpenAI, where it goes on while Remuda is closed · Shift+Enter starts a new line"
+
+
+def at_a_service(
+    stage: Stage,
+    state: str,
+    words: str,
+    *,
+    asked: str = "Which of the 41 berths were never free this summer?",
+    sentence: str = SERVICE_SENTENCE,
+    title: str = "Berths that were never free",
+) -> None:
+    stage.dress((*TITLES[:3], (title, "OpenAI Agents · at OpenAI", 4, state, False), *TITLES[4:]))
+    host = stage.host
+    host.items.pop("c3", None)
+    stage.select(None)
+    host.offer = [AT_OPENAI, *CHOICES]
+    host.send(host.choices())
+    host.item("c3", "user", asked)
+    host.item("c3", "reply", "I read the harbour book first. So far berths 7 and 19 were", "open")
+    run = dto.RunView(
+        id="r3",
+        state=state,  # type: ignore[arg-type]
+        sentence=words,
+        goes_on_at="" if state == "unknown" else "OpenAI",
+        can_look_again=state in ("unknown", "elsewhere"),
+    )
+    stage.select("c3", title, run=run, choice="at-openai", sentence=sentence, enter=SERVICE_ENTER, images=False)
+
+
+def service(stage: Stage) -> None:
+    """What goes on at a provider: watched, let run on, not confirmed, with what can be done about each."""
+    at_a_service(stage, "working", "At OpenAI, and goes on there while Remuda is closed.")
+    stage.shot("service-working")
+    open_menu(stage)
+    stage.shot("service-menu")
+    stage.key("Escape")
+    at_a_service(stage, "stopping", "")
+    stage.shot("service-stopping")
+    at_a_service(stage, "elsewhere", "It goes on at OpenAI, and is not watched from here.")
+    stage.shot("service-elsewhere")
+    at_a_service(
+        stage,
+        "unknown",
+        "OpenAI did not confirm. Your message was sent once; whether the work goes on there is not known. Look "
+        "again to ask for it; nothing is sent again.",
+    )
+    stage.shot("service-unknown")
+
+
+def service_long(stage: Stage) -> None:
+    """The same with names and sentences that are too long, and from right to left."""
+    at_a_service(
+        stage,
+        "unknown",
+        "OpenAI did not confirm. " + "It was looked for in the newest sessions, five times over nine seconds. " * 6,
+        sentence=f"OpenAI Agents · {'m' * 200} at {'C' * 120} · in a sandbox at OpenAI, no network",
+        title="W" * 300,
+    )
+    stage.shot("service-long")
+    at_a_service(
+        stage,
+        "elsewhere",
+        "זה ממשיך אצל OpenAI ואינו נצפה מכאן.",
+        asked="אילו מקומות עגינה לא היו פנויים?",
+        title="מקומות עגינה שלא היו פנויים",
+    )
+    stage.shot("service-rtl")
+
+
+def services(stage: Stage) -> None:
+    """The page of harnesses with those of a provider, and one that lacks a connector."""
+    turn_to(stage, "harnesses")
+    stage.host.send(dto.Harnesses(rows=SERVICES))
+    stage.shot("settings-services")
+    stage.host.send(dto.Harnesses(rows=(LACKING, SERVICES[1])))
+    stage.shot("settings-services-lacking")
+    stage.key("Escape")
 
 
 def long_texts(stage: Stage) -> None:
@@ -826,14 +974,19 @@ def menu(stage: Stage) -> None:
     talk(stage)
     stage.select("c1", TITLES[1][0])
     stage.host.settle()
+    open_menu(stage)
+    stage.shot("menu")
+    stage.key("Escape")
+
+
+def open_menu(stage: Stage) -> None:
+    """Open the menu of the header."""
     stage.rest(0.4)
     geometry = dict(
         line.split("=") for line in stage.screen.tool("xdotool", "getwindowgeometry", "--shell", stage.window).split()
     )
     stage.move(int(geometry["WIDTH"]) - 28, 28)
     stage.screen.tool("xdotool", "click", "1")
-    stage.shot("menu")
-    stage.key("Escape")
 
 
 FOLDER = "/home/ada/projects/harbour/timetables/server"
@@ -1409,6 +1562,9 @@ SCENES: dict[str, Play] = {
     "folder": folder,
     "settings-harnesses": setting("harnesses"),
     "settings-harnesses-open": harnesses_looking,
+    "settings-services": services,
+    "service": service,
+    "service-long": service_long,
     "first-run": first_run,
     "empty": empty,
     "conversation": conversation,
@@ -1464,7 +1620,7 @@ LOOKS: dict[str, tuple[dict[str, object], tuple[int, int], tuple[str, ...]]] = {
     "-2x": (
         {"scale": "2"},
         (1560, 1180),
-        ("first-run", "conversation", "picker", "activities", "folder", *SETTINGS, *GATE),
+        ("first-run", "conversation", "picker", "activities", "folder", "service", *SETTINGS, *GATE),
     ),
     "-contrast": (
         {"high": True},

@@ -9,7 +9,7 @@ from PySide6.QtGui import QAccessible, QGuiApplication
 from PySide6.QtQuick import QQuickItem
 
 from tests.ui.conftest import Bench
-from tests.ui.scenes import DIFF, FOLDER, HARNESSES, TESTS_RUN, command_card, plan_card
+from tests.ui.scenes import DIFF, FOLDER, HARNESSES, SERVICES, TESTS_RUN, command_card, plan_card
 from tests.ui.test_settings import (
     ENTER,
     ESC,
@@ -325,7 +325,7 @@ def test_the_harnesses_are_listed_with_state_version_and_what_they_can_do(furnis
     open_settings(furnished, "harnesses")
     assert furnished.host.take(dto.WantPage)[-1].page == "harnesses"
     rows = [spoken(row) for row in shown(furnished, "Harness")]
-    assert len(rows) == len(HARNESSES)
+    assert len(rows) == len(HARNESSES) + len(SERVICES)
     assert rows[1].startswith("Codex, Ready, Found on this computer.")
     assert "2 native, 1 emulated, 1 not supported" in rows[1]
     tab_until(furnished, "What it can do: Codex, folded")
