@@ -317,7 +317,13 @@ class OpenAIManagedRun:
     async def _send_input(self) -> None:
         session, turn = self._session, self._turn
         self._stream = self._api.stream(session.native_id, self._wake.set)
-        await self._while_sending(self._stream.opened())
+        try:
+            await self._stream.opened()
+        except ServiceFault as fault:
+            if not fault.may_pass:
+                raise
+            # What is saved is read until there is a stream.
+            await self._close_stream()
         description = await self._idle_session()
         await self._verify(description)
         await self._set_model(description)

@@ -1,0 +1,262 @@
+"""An input of `openai.agents.api` that nobody watched for a while, or whose acceptance nobody saw; without the runtime."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from runtime_host.drivers.base import SessionOpening, Turn
+from runtime_host.drivers.openai_managed.run import OpenAIManagedRun
+from runtime_host.drivers.openai_managed.session import OpenAIManagedSession
+from runtime_host.errors import (
+    AgentBusyError,
+    AgentNativeExecutionError,
+    AgentRuntimeError,
+    AgentSessionRecoveryError,
+)
+from runtime_host.events import DriverEvent
+from tests.loopback.agents.script import Say, Wait
+from tests.loopback.agents_server import DEFAULT_KEY, AgentsServer
+from tests.loopback.managed_claude.faults import Answered, AnswerLost, RequestLost
+from tests.loopback.openai_managed import DEFINITION, MODEL, driver_for, options_for, registry_of
+
+
+class Process:
+    """One process of the host: a driver, and what it keeps, which the next process finds.
+
+    Attributes:
+        states: everything that was kept, in order.
+    """
+
+    def __init__(self, far: AgentsServer, hosted: bool = True, **driver: Any) -> None:
+        self.far = far
+        self.hosted = hosted
+        self.driver = driver_for(registry_of(far), **driver)
+        self.states: list[dict[str, Any]] = []
+
+    async def __aenter__(self) -> "Process":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.driver.aclose()
+
+    def after(self, other: "Process") -> "Process":
+        self.states = [json.loads(json.dumps(other.states[-1]))] if other.states else []
+        return self
+
+    def opening(self) -> SessionOpening:
+        state = self.states[-1] if self.states else None
+        return SessionOpening("s1", DEFINITION, options_for(self.hosted), state, keep=self._keep)
+
+    async def open(self) -> OpenAIManagedSession:
+        return await self.driver.open(self.opening())
+
+    async def _keep(self, state: dict[str, Any]) -> None:
+        self.states.append(json.loads(json.dumps(state)))
+
+
+def _turn(run_id: str = "r1", words: str = "What is the capital of France?") -> Turn:
+    async def nothing() -> tuple[()]:
+        return ()
+
+    return Turn(run_id, words, MODEL, None, nothing)
+
+
+async def _all(run: OpenAIManagedRun) -> list[DriverEvent]:
+    return [event async for event in run.events()]
+
+
+@pytest.fixture
+async def far() -> AsyncIterator[AgentsServer]:
+    async with AgentsServer() as server:
+        yield server
+
+
+@asynccontextmanager
+async def _left_running(far: AgentsServer, hosted: bool) -> AsyncIterator[Process]:
+    """A process that let go of a turn in its middle."""
+    far.answer(Say("The capital", phase="commentary"), Wait(), Say("Paris."))
+    async with Process(far, hosted) as process:
+        session = await process.open()
+        run = await session.start(_turn())
+        async for event in run.events():
+            if event.type == "agent.message.completed":
+                break
+        before = len(far.requests)
+        await run.release()
+        with pytest.raises(AgentSessionRecoveryError):
+            await run.result()
+        assert [each for each in far.requests[before:] if each.method != "GET"] == [], "something was sent"
+        yield process
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["none", "hosted"])
+async def test_a_turn_that_was_let_go_of_is_found_with_all_that_it_did(far: AgentsServer, hosted: bool) -> None:
+    async with _left_running(far, hosted) as process:
+        assert far.session().running
+    far.let_go()
+    async with Process(far, hosted).after(process) as later:
+        run = await (await later.open()).rejoin(_turn())
+        events = await _all(run)
+        result = await run.result()
+    assert (result.status, result.output_text) == ("completed", "Paris.")
+    said = [event.data["text"] for event in events if event.type == "agent.message.completed"]
+    assert said == ["The capital", "Paris."]
+    counts = far.counts()
+    assert (counts["sessions"], counts["inputs"], counts["cancels"]) == (1, 1, 0)
+
+
+async def test_native_ids_stay_the_same_over_a_rejoin(far: AgentsServer) -> None:
+    async with _left_running(far, False) as process:
+        pass
+    seen = []
+    for _ in range(2):
+        async with Process(far, False).after(process) as later:
+            run = await (await later.open()).rejoin(_turn())
+            async for event in run.events():
+                seen.append(event.data["id"])
+                break
+    assert len(seen) == 2
+    assert len(set(seen)) == 1
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["none", "hosted"])
+async def test_a_creation_that_cannot_be_found_stays_unknown_until_it_can(far: AgentsServer, hosted: bool) -> None:
+    far.service.list_lag = 6
+    far.fault(AnswerLost("sessions.create"))
+    async with Process(far, hosted) as process:
+        run = await (await process.open()).start(_turn())
+        await _all(run)
+        if hosted:
+            # The session is made first, so of the input it is known that it was not sent.
+            with pytest.raises(AgentSessionRecoveryError):
+                await run.result()
+            assert far.counts()["inputs"] == 0
+            return
+        with pytest.raises(AgentSessionRecoveryError, match="4 times") as lost:
+            await run.result()
+        assert lost.value.run_id == "r1"
+    async with Process(far, hosted).after(process) as later:
+        session = await later.open()
+        found = await session.rejoin(_turn())
+        await _all(found)
+        assert (await found.result()).status == "completed"
+        # The next input goes to the same session.
+        again = await session.start(_turn("r2", "And then?"))
+        await _all(again)
+        assert (await again.result()).status == "completed"
+    assert (far.counts()["sessions"], far.counts()["inputs"]) == (1, 2)
+
+
+async def test_an_input_whose_acceptance_was_not_seen_is_found_by_its_words(far: AgentsServer) -> None:
+    async with Process(far) as process:
+        session = await process.open()
+        await _all(await session.start(_turn()))
+        far.fault(AnswerLost("events.create:message"), Answered("turns.list", status=503, times=9, after=1))
+        run = await session.start(_turn("r2", "And then?"))
+        await _all(run)
+        with pytest.raises(AgentSessionRecoveryError):
+            await run.result()
+    far.faults.clear()
+    async with Process(far).after(process) as later:
+        found = await (await later.open()).rejoin(_turn("r2", "And then?"))
+        await _all(found)
+        assert (await found.result()).status == "completed"
+    assert far.counts()["inputs"] == 2
+
+
+async def test_an_input_that_never_arrived_is_unknown_at_first_and_later_known_as_not_sent(far: AgentsServer) -> None:
+    far.fault(RequestLost("events.create:message"))
+    async with Process(far) as process:
+        run = await (await process.open()).start(_turn())
+        await _all(run)
+        with pytest.raises(AgentSessionRecoveryError):
+            await run.result()
+    async with Process(far).after(process) as soon:
+        again = await (await soon.open()).rejoin(_turn())
+        await _all(again)
+        with pytest.raises(AgentSessionRecoveryError):
+            await again.result()
+    process.states[-1]["runs"]["r1"]["at"] = int(time.time()) - 3600
+    async with Process(far).after(process) as later:
+        found = await (await later.open()).rejoin(_turn())
+        await _all(found)
+        result = await found.result()
+    assert result.error is not None
+    assert (result.status, result.error.code, far.counts()["inputs"]) == ("failed", "NOT_SENT", 0)
+
+
+async def test_two_sessions_for_one_intent_are_both_left_alone(far: AgentsServer) -> None:
+    far.fault(AnswerLost("sessions.create"))
+    far.service.list_lag = 9
+    async with Process(far, hosted=False) as process:
+        await _all(await (await process.open()).start(_turn()))
+    [session] = far.service.sessions.values()
+    session.hidden_looks = 0
+    twin = type(session)(far.service, "sess_twin", {**session.record, "id": "sess_twin"})
+    far.service.sessions["sess_twin"] = twin
+    async with Process(far, hosted=False).after(process) as later:
+        run = await (await later.open()).rejoin(_turn())
+        await _all(run)
+        with pytest.raises(AgentSessionRecoveryError) as lost:
+            await run.result()
+        assert sorted(lost.value.details["sessions"]) == sorted([session.id, "sess_twin"])
+        assert session.id not in lost.value.message
+
+
+async def test_what_was_never_about_to_be_sent_was_not_sent(far: AgentsServer) -> None:
+    async with Process(far) as process:
+        run = await (await process.open()).rejoin(_turn())
+        await _all(run)
+        result = await run.result()
+    assert result.error is not None
+    assert (result.status, result.error.code, far.requests) == ("failed", "NOT_SENT", [])
+
+
+async def test_what_is_about_to_be_made_is_kept_before_it_is_asked_for(far: AgentsServer) -> None:
+    async with Process(far, hosted=False) as process:
+        await _all(await (await process.open()).start(_turn()))
+    first = process.states[0]
+    assert first["session"] is None
+    [body] = far.bodies("sessions.create")
+    assert body["metadata"] == {"remuda_intent": first["intents"]["session"]["id"]}
+    assert (body["vault_ids"], body["environment"], body["input"]) == ([], {"type": "none"}, _turn().text)
+    assert process.states[-1]["session"] == {"id": far.session().id}
+    kept = json.dumps(process.states)
+    assert DEFAULT_KEY not in kept
+    assert "France" not in kept
+
+
+async def test_a_session_is_deleted_once_it_is_idle_and_nothing_else(far: AgentsServer) -> None:
+    async with _left_running(far, True) as process, Process(far).after(process) as later:
+        with pytest.raises(AgentBusyError):
+            await later.driver.discard(later.opening())
+        assert far.counts()["deletes"] == 0
+        far.let_go()
+        run = await (await later.open()).rejoin(_turn())
+        await _all(run)
+        far.fault(Answered("sessions.delete", status=403, echo=True))
+        with pytest.raises(AgentNativeExecutionError) as left:
+            await later.driver.discard(later.opening())
+        assert DEFAULT_KEY not in left.value.message + json.dumps(left.value.details)
+        far.fault(AnswerLost("sessions.delete"))
+        for _ in range(2):
+            await later.driver.discard(later.opening())
+        assert (far.counts()["deletes"], far.service.sessions) == (1, {})
+
+
+async def test_a_session_whose_creation_was_not_answered_is_deleted_too(far: AgentsServer) -> None:
+    far.service.list_lag = 6
+    far.fault(AnswerLost("sessions.create"))
+    async with Process(far, hosted=False) as process:
+        await _all(await (await process.open()).start(_turn()))
+        # It may not be shown yet.
+        far.service.sessions[next(iter(far.service.sessions))].hidden_looks = 9
+        with pytest.raises(AgentRuntimeError):
+            await process.driver.discard(process.opening())
+        far.session().hidden_looks = 0
+        await process.driver.discard(process.opening())
+    assert far.counts()["deletes"] == 1
