@@ -7,6 +7,7 @@ cannot be known is said to be unknown.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -155,7 +156,9 @@ class ManagedClaudeRun:
         if self._stopping:
             return DriverResult(status="cancelled")
         boundary = None if fresh else await self._takes_input(said)
-        await self._open_stream()
+        with contextlib.suppress(ServiceFault):
+            # Before the input, so that nothing of its beginning is missed; without it the history tells it.
+            await self._open_stream()
         if self._stopping:
             return DriverResult(status="cancelled")
         self._record = {
@@ -182,7 +185,7 @@ class ManagedClaudeRun:
         why = "terminated" if said.get("status") == "terminated" else blocks_input(newest)
         if not why and said.get("status") != "idle":
             # The record may lag a moment behind the last word.
-            why = "" if await self._is_idle() else "running"
+            why = "" if await self._at_rest() is not None else "running"
         if why:
             raise not_sent(why)
         return next((text(event, "id") for event in newest if text(event, "id")), None)
@@ -289,12 +292,9 @@ class ManagedClaudeRun:
 
     async def _act(self, reading: Reading) -> tuple[Next, DriverResult | None]:
         stage = reading.stage
-        if stage == "terminated":
-            return "end", await self._ended(reading)
-        if stage == "ended":
-            if not await self._is_idle():
-                return "again", None
-            return "end", await self._ended(reading)
+        if stage in ("ended", "terminated"):
+            said = await self._at_rest()
+            return ("again", None) if said is None else ("end", await self._ended(reading, said))
         if stage == "refused_action" and self._failure is None:
             self._failure = not_sent("action")
             self._stopping = True
@@ -311,27 +311,21 @@ class ManagedClaudeRun:
             )
         return "wait", None
 
-    async def _ended(self, reading: Reading) -> DriverResult:
-        after: dict[str, Any] | None = None
-        try:
-            said = await self._session.calls.retrieve(self._connector, "session", self._session.native_id)
-            after = usage.snapshot(said.get("usage"))
-        except ServiceFault as fault:
-            log.info("%s: usage is not known (%s)", DRIVER_ID, fault.kind)
-        used = usage.difference(self._record.get("usage_before"), after)
+    async def _ended(self, reading: Reading, said: Mapping[str, Any]) -> DriverResult:
+        used = usage.difference(self._record.get("usage_before"), usage.snapshot(said.get("usage")))
         if used is not None:
             await self._outlet.put(DriverEvent("usage.updated", used.model_dump(exclude_none=True)))
         ending = Ending(reading, used, self._session.connector, self._turn.model)
         return of_reading(ending, self._failure)
 
-    async def _is_idle(self) -> bool:
-        """Whether the record of the session says so, too; it may lag a moment behind the stream."""
+    async def _at_rest(self) -> dict[str, Any] | None:
+        """The record of the session once it says, too, that nothing goes on; it may lag a moment behind the stream."""
         for tried in range(CONFIRM_TRIES):
             said = await self._session.calls.retrieve(self._connector, "session", self._session.native_id)
             if said.get("status") in ("idle", "terminated"):
-                return True
+                return said
             await self._session.looking.sleep(min(2.0, 0.1 * 2**tried))
-        return False
+        return None
 
     # ---- watching ----
 

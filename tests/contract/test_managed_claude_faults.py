@@ -1,0 +1,190 @@
+"""`anthropic.managed.api` in the runtime while the way to the provider goes wrong: one of each all the same."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from runtime_host.errors import AgentSessionRecoveryError
+from runtime_host.events import AgentEvent
+from runtime_host.results import AgentResult
+from runtime_host.run import Run, Windows
+from runtime_host.runtime import AgentRuntime, LocalBackend
+from runtime_host.session import Session
+from runtime_host.storage.base import AgentStore
+from runtime_host.storage.memory import MemoryAgentStore
+from runtime_host.tools.base import HostTool, ResolutionContext, ResolvedTools
+from tests.loopback.claude_managed import DEFINITION, driver_for, options_for, registry_for
+from tests.loopback.managed_claude.faults import (
+    Answered,
+    AnswerLost,
+    Fault,
+    NullIdAtPageEnd,
+    Redirected,
+    RequestLost,
+    StreamFault,
+)
+from tests.loopback.managed_claude.script import Many, Say, Think, Use
+from tests.loopback.managed_claude_server import DEFAULT_KEY, Canary, ManagedClaudeServer
+
+INPUT = "events.send:user.message"
+RESULT = "events.send:user.custom_tool_result"
+
+
+@dataclass
+class Desk:
+    """The application: one tool that counts."""
+
+    effects: list[str] = field(default_factory=list)
+
+    async def resolve(self, names: tuple[str, ...], _: ResolutionContext) -> ResolvedTools:
+        parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+        tools = tuple(HostTool(name, "Tells the weather.", parameters, self.look) for name in names)
+        return ResolvedTools(tools=tools, fingerprint="1")
+
+    async def look(self, arguments: Any, _: Any) -> str:
+        self.effects.append(arguments["city"])
+        return "It rains there."
+
+
+@asynccontextmanager
+async def conversation(
+    far: ManagedClaudeServer, desk: Desk | None = None, store: AgentStore | None = None
+) -> AsyncIterator[Session]:
+    """A session with one tool, in the runtime."""
+    kept, application = store or MemoryAgentStore(), desk or Desk()
+    registry = registry_for(far.base_url)
+
+    async def storage(_: str) -> AgentStore:
+        return kept
+
+    backend = LocalBackend(
+        drivers=[driver_for(registry)],
+        storage=storage,
+        connectors=registry,
+        windows=Windows(cleanup_s=2.0),
+        resolve_tools=application.resolve,
+        durability="durable",
+    )
+    async with AgentRuntime(backend) as runtime:
+        definition = DEFINITION.model_copy(update={"tools": ("look",)})
+        yield await runtime.create_agent(definition).open_session(options_for())
+
+
+async def _seen(run: Run) -> tuple[list[AgentEvent], AgentResult]:
+    events = [event async for event in run.events()]
+    return events, await run.result()
+
+
+def _texts(events: list[AgentEvent]) -> list[str]:
+    return [event.data["text"] for event in events if event.type == "agent.message.completed"]
+
+
+FOUND_AGAIN: dict[str, Fault] = {
+    "the answer to the agent lost": AnswerLost("agents.create"),
+    "the answer to the environment lost": AnswerLost("environments.create"),
+    "the answer to the session lost": AnswerLost("sessions.create"),
+    "the answer to the input lost": AnswerLost(INPUT),
+    "the answer to the result lost": AnswerLost(RESULT),
+    "the result lost": RequestLost(RESULT),
+    "500 for a session that was made": Answered("sessions.create", status=500, executed=True),
+    "500 for an input that was taken": Answered(INPUT, status=500, executed=True, echo=True),
+    "500 for a result that was taken": Answered(RESULT, status=500, executed=True),
+    "500 for a result": Answered(RESULT, status=500),
+    "429 for a result": Answered(RESULT, status=429),
+    "429 for the history": Answered("events.list", status=429),
+    "500 for the history": Answered("events.list", status=500, echo=True),
+    "500 for the stream": Answered("events.stream", status=500),
+    "500 for the record": Answered("sessions.retrieve", status=500),
+    "the stream closed in the middle": StreamFault(how="close", at="agent.message"),
+    "the stream closed at the call": StreamFault(how="close", at="session.status_idle"),
+    "the stream cut": StreamFault(how="cut", at="agent.message"),
+    "an error frame": StreamFault(how="error", at="agent.message"),
+    "an event of an unknown type": StreamFault(how="unknown-type", at="agent.message"),
+    "a frame without a name": StreamFault(how="nameless", at="session.status_idle"),
+    "an event of six megabytes": StreamFault(how="huge", at="agent.message"),
+    "events twice": StreamFault(how="twice", at="*", times=None),
+    "events in another order": StreamFault(how="swapped", at="event_start", times=None),
+    "an idle that comes early": StreamFault(how="swapped", at="agent.message", times=None),
+    "an event that is not sent": StreamFault(how="lost", at="agent.message"),
+}
+
+
+@pytest.mark.parametrize("name", FOUND_AGAIN)
+async def test_whatever_goes_wrong_once_there_is_one_of_each_and_the_right_answer(name: str) -> None:
+    desk = Desk()
+    async with ManagedClaudeServer() as far:
+        far.answer(Think(), Use("look", {"city": "Rome"}), Say("It rains in Rome.", pieces=5))
+        far.fault(FOUND_AGAIN[name])
+        async with conversation(far, desk) as session:
+            events, result = await _seen(await session.run("How is Rome?"))
+        counts = far.counts()
+        assert far.faults.happened, "the fault never came"
+    assert (result.status, result.output_text, result.error) == ("completed", "It rains in Rome.", None)
+    assert (counts["agents"], counts["environments"], counts["sessions"]) == (1, 1, 1)
+    assert (counts["inputs"], counts["results"], counts["repeats"], desk.effects) == (1, 1, 0, ["Rome"])
+    assert _texts(events) == ["It rains in Rome."]
+    assert DEFAULT_KEY not in json.dumps([event.model_dump(mode="json") for event in events])
+
+
+async def test_a_page_that_ends_with_an_event_without_an_id_hides_nothing() -> None:
+    async with ManagedClaudeServer() as far:
+        far.answer(Many(350, "part "), Say("The end."))
+        far.fault(NullIdAtPageEnd(times=None))
+        async with conversation(far) as session:
+            _, result = await _seen(await session.run("Count."))
+        pages = far.by_endpoint["events.list"]
+    assert (result.status, result.output_text) == ("completed", "The end.")
+    assert pages > 3, "the history was not read over several pages"
+
+
+async def test_a_clock_that_jumps_changes_nothing() -> None:
+    async with ManagedClaudeServer() as far:
+        far.always(Use("look", {"city": "Rome"}), Say("It rains."))
+        async with conversation(far) as session:
+            for offset_s in (7200, -86400):
+                _, result = await _seen(await session.run("How is Rome?"))
+                assert (result.status, result.output_text) == ("completed", "It rains.")
+                far.jump(offset_s)
+        assert (far.counts()["sessions"], far.counts()["inputs"], far.counts()["results"]) == (1, 2, 2)
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 529])
+async def test_an_input_that_was_refused_fails_with_a_code_and_goes_out_anew_when_it_is_said_again(status: int) -> None:
+    async with ManagedClaudeServer() as far:
+        far.fault(Answered(INPUT, status=status, echo=True))
+        async with conversation(far) as session:
+            if status == 529:
+                # Overloaded says nothing of whether it was taken; it is nowhere, so nobody knows.
+                with pytest.raises(AgentSessionRecoveryError):
+                    await (await session.run("Hello")).result()
+                assert far.counts()["inputs"] == 0
+                return
+            events, result = await _seen(await session.run("Hello"))
+            assert (result.status, far.counts()["inputs"]) == ("failed", 0)
+            assert result.error is not None
+            assert DEFAULT_KEY not in result.model_dump_json() + json.dumps([each.data for each in events])
+            assert "not sent" in result.error.message
+            assert (await (await session.run("Hello")).result()).status == "completed"
+        assert (far.counts()["sessions"], far.counts()["inputs"]) == (1, 1)
+
+
+async def test_a_session_of_which_nobody_knows_is_never_asked_for_again() -> None:
+    async with ManagedClaudeServer() as far:
+        far.fault(RequestLost("sessions.create"))
+        async with conversation(far) as session:
+            with pytest.raises(AgentSessionRecoveryError, match="looked for 6 times"):
+                await (await session.run("Hello")).result()
+        assert (far.by_endpoint["sessions.create"], far.counts()["inputs"]) == (1, 0)
+
+
+async def test_a_redirect_is_not_followed_and_the_key_stays_here() -> None:
+    async with Canary() as elsewhere, ManagedClaudeServer() as far:
+        far.fault(Redirected("*", times=None, to=elsewhere.base_url))
+        async with conversation(far) as session:
+            _, result = await _seen(await session.run("Hello"))
+        assert (result.status, result.error is not None and result.error.code) == ("failed", "PROVIDER_REDIRECTED")
+        assert not elsewhere.requests
