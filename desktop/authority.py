@@ -29,6 +29,8 @@ class ChannelAuthority:
         self._items: set[str] = set()
         self._queued: set[str] = set()
         self._binding = Binding(1, None)
+        self.looks_at: str | None = None
+        """Whose mounts are wanted, by an id that was shown; None: of the agent of the selected binding."""
 
     @property
     def binding(self) -> Binding:

@@ -361,6 +361,10 @@ class RendererChannel:
         self._wake.set()
 
     async def _want_page(self, message: dto.WantPage) -> None:
+        if message.about is not None:
+            self.authority.check_id(message.about)
+        if message.page == "mounts":
+            self.authority.looks_at = message.about
         self._make_page(message.page)
 
     def _make_page(self, page: dto.Page) -> None:
@@ -667,7 +671,7 @@ class RendererChannel:
                 for choice in message.choices if message.chosen is None else (*message.choices, message.chosen):
                     self._show(choice.id, choice.connector_id)
             case dto.Connectors() | dto.Found() | dto.Harnesses() | dto.Agents() | dto.Profiles() | dto.Mounts():
-                self.authority.show(*(row.id for row in message.rows))
+                self.authority.show(*_row_ids(message))
             case dto.Progress():
                 self.authority.show(message.id)
             case dto.Queued():
@@ -842,6 +846,14 @@ def _ids(command: dto.RendererMessage) -> Iterator[str]:
         name = getattr(command, field, None)
         if name is not None:
             yield name
+
+
+def _row_ids(
+    message: dto.Connectors | dto.Found | dto.Harnesses | dto.Agents | dto.Profiles | dto.Mounts,
+) -> list[str]:
+    """The ids of a page."""
+    agents = [message.agent, *(one.id for one in message.agents)] if isinstance(message, dto.Mounts) else []
+    return [*(row.id for row in message.rows), *agents]
 
 
 def _operation(card: dto.Card | None) -> str | None:

@@ -128,7 +128,7 @@ class SetupDesk:
             "detach-credential": self._on_mount(credential_entry.detach),
             "check-credential": self._check_credential,
             "refresh-mount": self._refresh_mount,
-            "sign-in": self._on_mount(_sign_in),
+            "sign-in": self._sign_in,
         }
         self._pages: dict[dto.Page, Callable[[ChannelAuthority], Awaitable[list[dto.Message]]]] = {
             "connections": self._connections,
@@ -273,7 +273,10 @@ class SetupDesk:
     # ------------------------------------------------------------------ mounts and what waits
 
     async def _mounts_agent(self, authority: ChannelAuthority) -> AgentRecord:
-        """Whose mounts the page shows: the agent's of the selected conversation, else the current one."""
+        """Whose mounts the page shows: the one that was chosen there, else that of the conversation, or the current."""
+        chosen = None if authority.looks_at is None else self.agent(authority.looks_at)
+        if chosen is not None:
+            return chosen
         name = authority.binding.conversation_id
         row = await self._host.conversations.row(name) if name is not None else None
         record = self._host.agents.get(row.record.agent_id) if row is not None else None
@@ -292,7 +295,9 @@ class SetupDesk:
         # What is told once stands as long as the window does.
         shown = tuple(each._replace(news=visit.news[each.row.installation_id]) for each in report.mounts)
         report = report._replace(mounts=shown)
-        return [mounts.page(agent_id(record), record.name, report)]
+        agents = [dto.MountsAgent(id=agent_id(one), name=sanitize.line(one.name)) for one in self._host.agents]
+        page = mounts.page(agent_id(record), record.name, report)
+        return [msgspec.structs.replace(page, agents=fitting(agents[:256]))]
 
     def _on_mount(
         self, do: "Callable[[Host, MountBook, MountReport], Awaitable[bool]]"
@@ -315,8 +320,11 @@ class SetupDesk:
 
         return proposed
 
-    async def _add_mount(self, command: dto.Propose, authority: ChannelAuthority) -> bool:
-        record = await self._mounts_agent(authority)
+    async def _add_mount(self, command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+        # The agent that was shown as the person pressed, whichever is asked for meanwhile.
+        record = self.agent(command.target) if command.target else await self._mounts_agent(authority)
+        if record is None:
+            return None
         try:
             return await mount_entry.add(self._host, (await self._host.gateway(record.agent_id)).mounts) is not None
         finally:
@@ -338,6 +346,33 @@ class SetupDesk:
             return await mount_entry.look_at(host, book, report.row.alias)
 
         return await self._on_mount(refresh)(command, authority)
+
+    async def _sign_in(self, command: dto.Propose, authority: ChannelAuthority) -> bool | None:
+        """Lead to where a person signs in. It goes on until the browser comes back, so it can be given up meanwhile."""
+
+        async def sign_in(host: "Host", book: MountBook, report: MountReport) -> bool:
+            if report.credential_shape.why_not:
+                raise AgentRuntimeError(report.credential_shape.why_not, code="NO_SIGN_IN")
+            # Its dialog and the browser come in when somebody signs in.
+            from desktop.questions.sign_in import show
+
+            alias = report.row.alias
+            found = await self._work(
+                authority,
+                f"Waiting until you have signed in for {alias}",
+                book.sign_in(alias, lambda address: show(host, alias, address)),
+            )
+            if found is None:
+                self._say(authority, "sign-in", "info", f"The sign-in for {alias} was given up. Nothing of it is kept.")
+                return False
+            self._page_changed(authority, "mounts")
+            if found.state == "ok":
+                # In the place of what was said of a sign-in before.
+                self._say(authority, "sign-in", "info", f"You are signed in for {alias}.")
+                await mount_entry.look_after(host, book, alias, f"You are signed in for {alias}.")
+            return found.state == "ok"
+
+        return await self._on_mount(sign_in)(command, authority)
 
     def _say(self, authority: ChannelAuthority, name: str, level: Literal["info", "warning"], sentence: str) -> None:
         self._tell(authority, dto.Notice(id=name, level=level, code="", text=sanitize.sentence(sentence)))
@@ -672,19 +707,6 @@ def check_words(alias: str, found: CredentialCheck) -> str:
         "unchecked": f"{alias} has no way to check its credential; a call will tell.",
     }[found.state]
     return f"{said} {found.detail}".rstrip()
-
-
-async def _sign_in(host: "Host", book: MountBook, report: MountReport) -> bool:
-    if report.credential_shape.why_not:
-        raise AgentRuntimeError(report.credential_shape.why_not, code="NO_SIGN_IN")
-    # Its dialog and the browser come in when somebody signs in.
-    from desktop.questions.sign_in import show
-
-    alias = report.row.alias
-    found = await book.sign_in(alias, lambda address: show(host, alias, report.plugin_title, address))
-    if found.state == "ok":
-        await mount_entry.look_at(host, book, alias)
-    return found.state == "ok"
 
 
 async def _forget_program(host: "Host", driver: str) -> bool:

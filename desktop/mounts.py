@@ -132,7 +132,7 @@ def credential_words(report: MountReport) -> str:
     detail = str((state.verified or {}).get("detail", ""))
     said = {
         "ok": "The other side took it when it was last checked.",
-        "rejected": "The other side did not take it when it was last checked.",
+        "rejected": "The other side did not take it when it was last used or checked.",
         "unreachable": "The other side could not be reached when it was last checked, so it is not known.",
     }.get(str((state.verified or {}).get("state", "")), "")
     return " ".join(filter(None, (state.words, said, detail)))

@@ -163,6 +163,8 @@ class Setup:
             "mountsKnown": self.mounts is not None,
             "mountCount": len(self.mounts.rows) if self.mounts else 0,
             "mountsOf": self.mounts.agent_name if self.mounts else "",
+            "mountsAgent": self.mounts.agent if self.mounts else "",
+            "mountsAgents": [{"id": one.id, "name": one.name} for one in self.mounts.agents] if self.mounts else [],
             "profilesKnown": self.profiles is not None,
             "storedKnown": self.stored is not None,
             "storedSize": size_words(self.stored.total_bytes) if self.stored else "",

@@ -118,6 +118,12 @@ class SetupBridge(QObject):
         self.open("models")
 
     @Slot(str)
+    def mountsOf(self, agent: str) -> None:
+        """Show what another agent may use."""
+        if self._setup.mounts is not None and agent in [one.id for one in self._setup.mounts.agents]:
+            self._say(dto.WantPage(page="mounts", about=agent))
+
+    @Slot(str)
     def findChoice(self, text: str) -> None:
         """Search in the picker; also asked anew when it opens."""
         text = whole_characters(text)[:FILTER_CHARS]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from desktop.dialog.wire import FORM_BYTES, MOST_FIELDS
 from desktop.dialogs import Answer, Approval, DeleteConfirmation, Form, FormField, FormOption
 from runtime_host.errors import AgentRuntimeError
-from runtime_host.loop.mounts import MountBook, MountReport, Refreshed
+from runtime_host.loop.mounts import NOTHING_CHANGED, MountBook, MountReport, Refreshed
 from runtime_host.loop.plugins.base import Setting
 from runtime_host.storage.rows import MountRow
 
@@ -25,6 +25,8 @@ DECISIONS: Final = (
 )
 _SAME: Final = "same"
 _OF_TOOL: Final = (FormOption(_SAME, "As said above"), *DECISIONS)
+_CHOICES: Final = {"stdio": "A program on this computer (stdio)", "http": "A server at an address (http)"}
+"""What choices of settings mean, where the word alone does not say it."""
 MOST_TOOLS: Final = 8
 """Of those whose own word can be changed in the dialog; of the others by the command line."""
 ASKS_FIRST: Final = {"read": "approval", "write": "approval"}
@@ -75,7 +77,7 @@ async def add(host: "Host", book: MountBook) -> str | None:
         except (AgentRuntimeError, ValueError) as refused:
             form = _again(form, answers, refused)
             continue
-        await look_at(host, book, row.alias)
+        await look_after(host, book, row.alias, f"{row.alias} is added.")
         return row.alias
 
 
@@ -115,7 +117,7 @@ async def edit(host: "Host", book: MountBook, report: MountReport) -> bool:
         except (AgentRuntimeError, ValueError) as refused:
             form = _again(form, answers, refused)
             continue
-        await look_at(host, book, row.alias)
+        await look_after(host, book, row.alias, f"{row.alias} is set up so.")
         return True
 
 
@@ -173,7 +175,7 @@ async def switch(host: "Host", book: MountBook, report: MountReport) -> bool:
     if report.state == "other-version":
         await book.take_over(alias)
     await book.switch(alias, "inherit" if answers["to"] == "inherit" else "on")
-    await look_at(host, book, alias)
+    await look_after(host, book, alias, f"{alias} is switched on.")
     return True
 
 
@@ -213,6 +215,25 @@ async def look_at(host: "Host", book: MountBook, alias: str) -> bool:
     if row is None or not book.plugin(row.plugin).remote:
         return True
     return await look_at_tools(host, book, alias)
+
+
+async def look_after(host: "Host", book: MountBook, alias: str, done: str) -> None:
+    """As `look_at`, after something was done that stays whatever comes of looking.
+
+    Nobody is asked for tools where a person has to sign in first: the page says so.
+
+    Raises:
+        AgentRuntimeError: the other side did not tell its tools; with `done` in its sentence.
+    """
+    report = await book.report()
+    found = next((each for each in report.mounts if each.row.alias == alias), None)
+    if found is None or (found.credential_shape.kind == "sign-in" and found.credential.kind == "none"):
+        return
+    try:
+        await look_at(host, book, alias)
+    except AgentRuntimeError as fault:
+        why = fault.message.removesuffix(NOTHING_CHANGED).rstrip()
+        raise AgentRuntimeError(f"{done} Its tools are not known yet: {why}", code=fault.error_code) from fault
 
 
 async def look_at_tools(host: "Host", book: MountBook, alias: str) -> bool:
@@ -284,7 +305,7 @@ def _setting_field(setting: Setting, value: Any, bound: int) -> FormField:
         return FormField(name, "text", setting.title, text, help=words, required=required, bound=bound)
     shown = "" if value is None else str(value)
     if setting.choices:
-        options = tuple(FormOption(one, one) for one in setting.choices)
+        options = tuple(FormOption(one, _CHOICES.get(one, one)) for one in setting.choices)
         return FormField(name, "choice", setting.title, shown, options, help=setting.help, required=required)
     return FormField(name, "line", setting.title, shown, help=setting.help, required=required, bound=min(bound, 4_096))
 

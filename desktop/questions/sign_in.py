@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from desktop.app import Host
 
 
-async def show(host: "Host", alias: str, title: str, address: str) -> bool:
+async def show(host: "Host", alias: str, address: str) -> bool:
     """Show where a person is to sign in, and open it when they agree; whether they did.
 
     Raises:
         PluginError: the browser could not be opened.
     """
-    to = urlsplit(address).hostname or ""
+    to = urlsplit(address).netloc
     asked = Approval(
         operation_id=f"sign-in:{alias}:{hashlib.sha256(address.encode()).hexdigest()}",
         heading="Sign in with your browser?",
@@ -30,7 +30,7 @@ async def show(host: "Host", alias: str, title: str, address: str) -> bool:
         no="Do not sign in",
         tool="",
         mount=alias,
-        effect=f"Your browser opens a page of {to}. What you allow there, {title} may do for you from then on.",
+        effect=f"Your browser opens a page of {to}. What you allow there, {alias} may do for you from then on.",
         why="The server named this address. Open it only if you know whose it is.",
         parts=(("Page of", "text", to), ("Whole address", "text", address)),
         exact=False,

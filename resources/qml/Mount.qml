@@ -50,7 +50,11 @@ Rectangle {
                 anchors.rightMargin: -theme.s8
                 glyph: "more"
                 says: "What can be done with " + mount.row.alias
-                onClicked: mount.menuWanted(more, mount.row.deeds.map((name) => name === "switch-mount" ? Object.assign({}, proposalTable[name], { label: mount.row.switch }) : proposalTable[name]), mount.row.id)
+                onClicked: {
+                    // Once the menu closes the focus comes back to here, and the page stays where it is.
+                    more.forceActiveFocus(Qt.MouseFocusReason);
+                    mount.menuWanted(more, mount.row.deeds.map((name) => name === "switch-mount" ? Object.assign({}, proposalTable[name], { label: mount.row.switch }) : proposalTable[name]), mount.row.id);
+                }
             }
         }
         Repeater {

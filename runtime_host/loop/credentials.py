@@ -306,6 +306,18 @@ class MountCredentials:
             await self._transact(lambda tx: _note(tx, before, told))
         return said
 
+    async def note_refused(self, mount: MountRow) -> None:
+        """Note that the other side did not take the credential when it was used."""
+        told = {"state": "rejected", "at_ms": self._now_ms(), "detail": ""}
+
+        def note(tx: AgentTx) -> None:
+            own = _own_name(mount)
+            kept = [] if own is None else [tx.row(SecretRow, own)]
+            for row in (*kept, *self._of_mount(tx, mount.installation_id)):
+                _note(tx, row, told)
+
+        await self._transact(note)
+
     async def reseal(self) -> Resealed:
         """Bring everything under the current key; to be called after a new one was made, as often as one likes."""
         rows = await self._read(lambda tx: tx.rows(SecretRow))

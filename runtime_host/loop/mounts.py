@@ -23,6 +23,7 @@ from runtime_host.loop.kept import Ground, MountKept
 from runtime_host.loop.names import TOOL, Names, alias_fault, nearest
 from runtime_host.loop.plugins.base import (
     CONSENT,
+    CREDENTIAL_REFUSED,
     Consent,
     CredentialCheck,
     CredentialShape,
@@ -62,6 +63,10 @@ _SOUNDS_SECRET: Final = re.compile(r"token|secret|key|password|credential|auth|b
 
 
 OnUse = Callable[[str, tuple[MountRow, ...]], Awaitable[None]]
+
+
+NOTHING_CHANGED: Final = "Nothing was changed."
+"""The end of every refusal's sentence."""
 
 
 class MountRefusedError(AgentRuntimeError):
@@ -205,9 +210,12 @@ def checked_config(plugin: Plugin, config: Mapping[str, Any], *, with_credential
                 setting=setting.name,
             )
     try:
-        return dict(msgspec.to_builtins(freeze(config)))
+        checked = dict(msgspec.to_builtins(freeze(config)))
     except NotJsonError as error:
         _refuse(f"The settings are no JSON: {error}.", "SETTING_REFUSED")
+    if fault := plugin.settings_fault(checked):
+        _refuse(fault, "SETTING_REFUSED")
+    return checked
 
 
 def _check_value(setting: Setting, value: Any) -> None:
@@ -325,7 +333,7 @@ def tools_of(plugin: Plugin, row: MountRow) -> tuple[PluginTool, ...]:
 
 
 def _refuse(words: str, code: str, **details: Any) -> NoReturn:
-    raise MountRefusedError(f"{words} Nothing was changed.", code=code, details=details)
+    raise MountRefusedError(f"{words} {NOTHING_CHANGED}", code=code, details=details)
 
 
 def names_in(ground: Ground, rows: Iterable[MountRow]) -> Names:
@@ -571,6 +579,8 @@ class MountBook:
         except TimeoutError:
             _refuse(f"{alias} did not tell its tools within {within_s:g} seconds.", "REMOTE_SILENT", alias=alias)
         except PluginError as error:
+            if error.code in CREDENTIAL_REFUSED:
+                await self._ground.credentials.note_refused(row)
             _refuse(self._ground.masked(str(error)), error.code.upper(), alias=alias)
         snapshot = self._ground.masked(admit(told, plugin.tools_basis(mount)))
         self._fetched[alias] = (row.installation_id, snapshot)

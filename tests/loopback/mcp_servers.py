@@ -427,8 +427,6 @@ async def over_http(
     port: int | None = None,
 ) -> AsyncIterator[str]:
     """A server at an address of this computer, which is given."""
-    import uvicorn
-
     listening = socket.create_server(("127.0.0.1", port or 0))
     origin = f"http://127.0.0.1:{listening.getsockname()[1]}"
     options: dict[str, Any] = {}
@@ -443,7 +441,15 @@ async def over_http(
         options["auth_server_provider"] = accounts
     elif token:
         options["token_verifier"] = OneToken(token)
-    app = make(did, **options).streamable_http_app()
+    async with served_at(make(did, **options).streamable_http_app(), listening):
+        yield f"{origin}/mcp"
+
+
+@contextlib.asynccontextmanager
+async def served_at(app: Any, listening: socket.socket) -> AsyncIterator[None]:
+    """An application at a socket of this computer, which is closed at the end."""
+    import uvicorn
+
     config = uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=1, ws="none")
     server = uvicorn.Server(config)
     # Signals are the test run's.
@@ -452,7 +458,7 @@ async def over_http(
     try:
         while not server.started:  # noqa: ASYNC110 - it has no event of its own
             await asyncio.sleep(0.01)
-        yield f"{origin}/mcp"
+        yield
     finally:
         server.should_exit = True
         await task

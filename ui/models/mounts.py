@@ -33,6 +33,9 @@ CREDENTIALS = {
 }
 """The same of its credential. Refused and not reached are two things: only one of them says that the key is bad."""
 
+SIGN_INS = {"none": "Not signed in", "attached": "Signed in", "rejected": "Sign-in refused"}
+"""The same where a person signs in at the other side."""
+
 SWITCHES = {
     "on": "Switch off",
     "off": "Switch on…",
@@ -62,6 +65,8 @@ def mounts(setup: Setup, now_ms: int) -> list[dict[str, Any]]:
 def _mount(row: dto.MountRow, now_ms: int) -> dict[str, Any]:
     word, icon, tone = STATES[row.state]
     held, held_icon, held_tone = CREDENTIALS[row.credential]
+    if row.sign_in == "offered":
+        held = SIGN_INS.get(row.credential, held)
     account = f"as {as_written(one_line(row.account))}" if row.account else ""
     credential = joined(held, account)
     credential_words = one_line(row.credential_words)
@@ -143,7 +148,7 @@ def quick(row: dto.MountRow) -> list[str]:
         made.append("sign-in")
     if row.state not in ("on", "unavailable"):
         made.append("switch-mount")
-    if row.can_refresh and row.state == "on" and not row.tools:
+    if row.can_refresh and row.state == "on" and not row.tools and "sign-in" not in made:
         made.append("refresh-mount")
     return made
 
@@ -157,7 +162,7 @@ def deeds(row: dto.MountRow) -> list[str]:
         ("switch-mount", row.state in SWITCHES),
         ("refresh-mount", row.can_refresh),
         ("sign-in", row.sign_in == "offered"),
-        ("attach-credential", row.credential != "not-needed"),
+        ("attach-credential", row.credential != "not-needed" and row.sign_in != "offered"),
         ("check-credential", kept),
         ("detach-credential", kept),
         ("remove-mount", True),

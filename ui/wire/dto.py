@@ -640,12 +640,20 @@ class Agents(Message, frozen=True, tag="agents"):
     rows: Annotated[tuple[AgentRow, ...], Meta(max_length=256)]
 
 
+class MountsAgent(Part, frozen=True):
+    """An agent whose mounts can be looked at."""
+
+    id: Id
+    name: Line
+
+
 class Mounts(Message, frozen=True, tag="mounts"):
-    """Everything that an agent may use."""
+    """Everything that an agent may use, and the agents there are to look at."""
 
     agent: Id
     agent_name: Line
     rows: Annotated[tuple[MountRow, ...], Meta(max_length=64)]
+    agents: Annotated[tuple[MountsAgent, ...], Meta(max_length=256)] = ()
 
 
 class Profiles(Message, frozen=True, tag="profiles"):
@@ -917,9 +925,10 @@ class WantChoices(Message, frozen=True, tag="want-choices"):
 
 
 class WantPage(Message, frozen=True, tag="want-page"):
-    """This page is open: show what stands on it, and again when that changes."""
+    """This page is open: show what stands on it, and again when that changes. `about`: of this agent (mounts)."""
 
     page: Page
+    about: Id | None = None
 
 
 class Look(Message, frozen=True, tag="look"):

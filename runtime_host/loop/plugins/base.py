@@ -224,6 +224,10 @@ class PluginAnswer(NamedTuple):
     changes: tuple[FileChange, ...] = ()
 
 
+CREDENTIAL_REFUSED: Final = frozenset({"credential_rejected", "sign_in_needed"})
+"""Codes of a `PluginError` that say: the other side does not take the credential, so a person has to do something."""
+
+
 class PluginError(Exception):
     """A call failed, and these are the words for the model.
 
@@ -357,6 +361,10 @@ class Plugin:
 
     def prompt(self, mount: Mount) -> str:
         """A sentence for the model about this mount, by its alias and the bare names of its tools; "" for none."""
+        return ""
+
+    def settings_fault(self, config: Mapping[str, Any]) -> str:
+        """Why settings, each of the right kind, mean nothing together; "" where they do. Asked before they are kept."""
         return ""
 
     def consent(self, mount: Mount) -> Consent | None:

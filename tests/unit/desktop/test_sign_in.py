@@ -49,7 +49,7 @@ def told(said: Path) -> list[str]:
 
 async def test_the_whole_address_is_shown_and_then_opened(opened: Path) -> None:
     host: Any = Host(agrees=True)
-    assert await sign_in.show(host, "notes", "Notes", ADDRESS)
+    assert await sign_in.show(host, "notes", ADDRESS)
     assert ("Whole address", "text", ADDRESS) in host.asked[0].parts
     assert ("Page of", "text", "accounts.example.com") in host.asked[0].parts
     assert told(opened) == ["1", ADDRESS]
@@ -58,7 +58,7 @@ async def test_the_whole_address_is_shown_and_then_opened(opened: Path) -> None:
 @pytest.mark.parametrize("answer", [False, None])
 async def test_nothing_is_opened_without_a_yes(opened: Path, answer: bool | None) -> None:
     host: Any = Host(agrees=answer)
-    assert not await sign_in.show(host, "notes", "Notes", ADDRESS)
+    assert not await sign_in.show(host, "notes", ADDRESS)
     assert told(opened) == []
 
 
@@ -76,10 +76,10 @@ async def test_a_system_without_a_browser_says_so(opened: Path, monkeypatch: pyt
     (opened.parent / "bin/xdg-open").write_text("#!/bin/sh\nexit 3\n", "utf-8")
     host: Any = Host(agrees=True)
     with pytest.raises(PluginError, match="could not be opened"):
-        await sign_in.show(host, "notes", "Notes", ADDRESS)
+        await sign_in.show(host, "notes", ADDRESS)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(PluginError, match="nothing here that opens a browser"):
-        await sign_in.show(host, "notes", "Notes", ADDRESS)
+        await sign_in.show(host, "notes", ADDRESS)
 
 
 async def test_what_becomes_the_browser_itself_is_not_waited_for(opened: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def test_no_name_reorders_or_breaks_what_stands_around_it() -> None:
 
 def test_an_account_keeps_its_parts_where_they_are_written() -> None:
     rows = shown(replace(every_mount(NOW_MS)[1], account="עדה@example.org"))
-    assert rows["m-hub"]["credential"] == "Credential attached · as \u2066\u2068עדה\u2069@example.org\u2069"
+    assert rows["m-hub"]["credential"] == "Signed in · as \u2066\u2068עדה\u2069@example.org\u2069"
 
 
 def test_when_it_was_used_is_said_and_that_it_never_was() -> None:

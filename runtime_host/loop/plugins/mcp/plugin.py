@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.loop.plugins.base import (
     CONSENT,
+    CREDENTIAL_REFUSED,
     Consent,
     Credential,
     CredentialCheck,
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 IDLE_S: Final = 60.0
 START_S: Final = 60.0
 """How long a server may take until it answers: some load themselves first."""
-
-_REJECTED: Final = frozenset({"credential_rejected", "sign_in_needed"})
 
 
 class Hosts(Protocol):
@@ -88,6 +87,10 @@ class McpPlugin(Plugin):
         self._salt = secrets.token_bytes(32)
 
     # ---- what a mount is ----
+
+    def settings_fault(self, config: Mapping[str, Any]) -> str:
+        """See `Plugin.settings_fault`."""
+        return setup.fault(config)
 
     def consent(self, mount: Mount) -> Consent | None:
         """See `Plugin.consent`."""
@@ -162,7 +165,7 @@ class McpPlugin(Plugin):
                 await conversation.opened(START_S)
                 await conversation.tools()
         except PluginError as fault:
-            return CredentialCheck("rejected" if fault.code in _REJECTED else "unreachable", str(fault))
+            return CredentialCheck("rejected" if fault.code in CREDENTIAL_REFUSED else "unreachable", str(fault))
         return CredentialCheck("ok")
 
     async def sign_in(self, mount: Mount, kept: Kept, show: ShowAddress) -> CredentialCheck:
@@ -337,7 +340,7 @@ class _Line:
                 return found, await found.tools()
             except PluginError as fault:
                 # A server forgets conversations, and one that idled may be gone. Nothing was asked of it yet.
-                if fresh or fault.code in _REJECTED:
+                if fresh or fault.code in CREDENTIAL_REFUSED:
                     raise
 
     async def _had(

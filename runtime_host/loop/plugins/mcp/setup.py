@@ -98,6 +98,16 @@ def call_s(config: Mapping[str, Any]) -> float:
     return float(given)
 
 
+def fault(config: Mapping[str, Any]) -> str:
+    """Why these settings mean no server; "" where they do. A program that is not there yet may come."""
+    try:
+        server_of(config)
+        call_s(config)
+    except PluginError as error:
+        return str(error)
+    return ""
+
+
 def credential_of(config: Mapping[str, Any]) -> CredentialShape:
     """The shape of the credential that goes with these settings."""
     try:
@@ -207,7 +217,10 @@ def _remote(config: Mapping[str, Any]) -> Remote:
     loopback = config.get("loopback") is True
     here = is_loopback(host)
     if here and not loopback:
-        raise _wrong("The address is on this computer, and this mount may not go there. Tick it, or set loopback=true.")
+        raise _wrong(
+            "The address is on this computer, and this mount may not go there. Tick “May be on this computer”, or set "
+            "loopback=true."
+        )
     if parts.scheme != "https" and not here:
         raise _wrong("The address begins with https://; http:// is only for a server on this computer.")
     shown = f"[{host}]" if ":" in host else host
