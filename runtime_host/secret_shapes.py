@@ -200,7 +200,79 @@ SHAPES: Final = (
 )
 KINDS: Final = tuple(shape.kind for shape in SHAPES)
 LABELLED: Final = SHAPES[-1]
-_SIGNS: Final = tuple((sign, number) for number, shape in enumerate(SHAPES) for sign in shape.signs)
+
+
+# ---- what plugins declare ----
+
+MOST_DECLARED_CHARS: Final = 512
+LEAST_DECLARED_CHARS: Final = 8
+_KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9 -]{1,38}[A-Za-z0-9]", re.ASCII)
+_DECLARATION: Final = re.compile(
+    r"(?P<sign>[A-Za-z0-9][A-Za-z0-9_:-]{2,31})"
+    r"\[(?P<signs>(?:[A-Z]-[A-Z]|[a-z]-[a-z]|[0-9]-[0-9]|[A-Za-z0-9_.~+/=])+-?)\]"
+    r"\{(?P<least>[0-9]{1,3})(?:,(?P<most>[0-9]{1,3}))?\}",
+    re.ASCII,
+)
+_DIGITS: Final = "0123456789"
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def declared(kind: str, pattern: str) -> Shape:
+    """A shape that a plugin declares of its credentials.
+
+    The pattern is a beginning that is public, one set of characters and how many of them follow:
+    `ledg_[A-Za-z0-9]{24,64}`. Nothing else is one: so looking for it costs as much as the text is long, whatever the
+    text is.
+
+    Raises:
+        ValueError: says what is wrong with it.
+    """
+    if not _KIND.fullmatch(kind):
+        raise ValueError("the kind of a secret is a name of 3 to 40 letters, digits, spaces and hyphens")
+    found = _DECLARATION.fullmatch(pattern)
+    if found is None:
+        raise ValueError(
+            f"the shape of the {kind} is no beginning, set of characters and count: name_[A-Za-z0-9]{{20}}"
+        )
+    least, most = int(found["least"]), int(found["most"] or found["least"])
+    if not LEAST_DECLARED_CHARS <= least <= most <= MOST_DECLARED_CHARS:
+        raise ValueError(
+            f"the {kind} has {LEAST_DECLARED_CHARS} to {MOST_DECLARED_CHARS} characters behind its beginning"
+        )
+    try:
+        one = re.compile(f"[{found['signs']}]")
+    except re.error as error:
+        raise ValueError(f"the set of characters of the {kind} means nothing") from error
+    mixes = any(map(one.match, _DIGITS)) and any(map(one.match, _LETTERS))
+
+    def judge(value: str, after: str) -> bool:
+        if not least <= len(value) <= most or _PLACEHOLDER.search(value):
+            return False
+        # A word behind the beginning is a name.
+        return _mixed(value) if mixes else True
+
+    return _shape(kind, (found["sign"],), _plain, f"{one.pattern}*", judge)
+
+
+def declare(kind: str, pattern: str) -> None:
+    """Catch a shape from now on, for as long as this process lives; declared again it is the same.
+
+    Raises:
+        ValueError: as `declared`.
+    """
+    if (kind, pattern) not in _known:
+        shape = declared(kind, pattern)
+        _known.add((kind, pattern))
+        _every.append(shape)
+        _signs.extend((sign, len(_every) - 1) for sign in shape.signs)
+        _declared_signs.extend(shape.signs)
+
+
+# What is looked for: it only grows, so that a number means the same shape for good.
+_known: Final[set[tuple[str, str]]] = set()
+_every: Final[list[Shape]] = list(SHAPES)
+_signs: Final[list[tuple[str, int]]] = [(sign, number) for number, shape in enumerate(SHAPES) for sign in shape.signs]
+_declared_signs: Final[list[str]] = []
 
 
 # ---- texts ----
@@ -223,6 +295,7 @@ def _may_be_signed(text: str) -> bool:
         or ("_" in text and ("gh" in text or "pat_" in text or "k_live_" in text))
         or ("A" in text and ("KIA" in text or "SIA" in text or "AIza" in text))
         or "://" in text
+        or (bool(_declared_signs) and any(sign in text for sign in _declared_signs))
     )
 
 
@@ -241,7 +314,7 @@ def kinds_in(text: str) -> tuple[str, ...]:
     """The kinds of secrets that a text holds, each once."""
     if not may_hold(text):
         return ()
-    return tuple(dict.fromkeys(SHAPES[found.shape].kind for found in _found(text)))
+    return tuple(dict.fromkeys(_every[found.shape].kind for found in _found(text)))
 
 
 def words_of(kinds: tuple[str, ...]) -> str:
@@ -257,7 +330,7 @@ def masked(text: str) -> str:
     shown: list[str] = []
     at = 0
     for found in _found(text):
-        shown += (text[at : found.start], mask_of(SHAPES[found.shape].kind))
+        shown += (text[at : found.start], mask_of(_every[found.shape].kind))
         at = found.end
     return "".join((*shown, text[at:])) if shown else text
 
@@ -333,10 +406,10 @@ class ShapeStream:
             if not found.ended:
                 hold = found.start
                 break
-            shown += (text[at : found.start], mask_of(SHAPES[found.shape].kind))
+            shown += (text[at : found.start], mask_of(_every[found.shape].kind))
             at = found.end
             if found.cut and at == len(text):
-                self._covering = SHAPES[found.shape]
+                self._covering = _every[found.shape]
         shown.append(text[at:hold])
         self._held = text[hold:]
         self._seen = _context(text[:hold])
@@ -372,13 +445,14 @@ class _Found(NamedTuple):
 def _found(text: str, begin: int = 0, *, ended: bool = True) -> Iterator[_Found]:
     """Values that begin at `begin` or behind it, in order; where the text goes on, the last one may not have ended."""
     every: list[_Found] = []
-    for sign, number in _SIGNS:
+    for sign, number in _signs:
         if sign in text:
-            for start in _openings(text, SHAPES[number], sign, begin):
-                value = _value(text, start, number, SHAPES[number], ended=ended)
+            for start in _openings(text, _every[number], sign, begin):
+                value = _value(text, start, number, _every[number], ended=ended)
                 if value is not None:
                     every.append(value)
-    every.sort(key=lambda found: (found.start, found.ended, -found.end))
+    # Of two that begin in one place the declared one is told: it says more.
+    every.sort(key=lambda found: (found.start, found.ended, -found.end, found.shape < len(SHAPES)))
     at = begin
     for found in every:
         if found.start >= at:

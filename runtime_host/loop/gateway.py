@@ -28,11 +28,11 @@ from runtime_host.loop.mounts import (
     MountRefusedError,
     MountSetReport,
     OnUse,
-    check_plugin,
     checked_config,
     consent_of,
     names_in,
     ordered,
+    register_plugin,
     tools_of,
 )
 from runtime_host.loop.names import Names
@@ -176,7 +176,7 @@ class Gateway:
         on_mounts: OnUse | None = None,
     ) -> None:
         for plugin in ground.plugins.values():
-            check_plugin(plugin)
+            register_plugin(plugin)
         self.ground = ground
         self.mounts = MountBook(ground, on_mounts)
         self.shelf = shelf

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
+from runtime_host import secret_shapes
 from runtime_host.canonical import NotJsonError, digest, freeze
 from runtime_host.errors import AgentRuntimeError, AgentStructuredOutputError
 from runtime_host.loop import rules
@@ -53,6 +54,7 @@ State = Literal["on", "off", "put-away", "unavailable", "other-version"]
 ACCOUNT: Final = "account"
 """A setting that every mount may carry: what a person calls it."""
 MOST_MOUNTS: Final = 64
+MOST_SECRET_SHAPES: Final = 8
 MOST_REMOTE_TOOLS: Final = 200
 MOST_DESCRIPTION_CHARS: Final = 8_192
 MOST_SCHEMA_BYTES: Final = 64 * 1024
@@ -177,6 +179,24 @@ def check_plugin(plugin: Plugin) -> None:
     for setting in plugin.settings:
         if _SOUNDS_SECRET.search(setting.name) and not setting.references_credential:
             _refuse(f"The setting {setting.name} of {plugin.id} sounds like a credential.", "PLUGIN_REFUSED")
+    if len(plugin.secret_shapes) > MOST_SECRET_SHAPES:
+        _refuse(f"The plugin {plugin.id} declares more than {MOST_SECRET_SHAPES} shapes.", "PLUGIN_REFUSED")
+    for shape in plugin.secret_shapes:
+        try:
+            secret_shapes.declared(*shape)
+        except ValueError as error:
+            _refuse(f"The plugin {plugin.id}: {error}.", "PLUGIN_REFUSED")
+
+
+def register_plugin(plugin: Plugin) -> None:
+    """Check a plugin, and catch the secrets whose shapes it declares, for as long as this process lives.
+
+    Raises:
+        MountRefusedError: as `check_plugin`; nothing of it is caught then.
+    """
+    check_plugin(plugin)
+    for shape in plugin.secret_shapes:
+        secret_shapes.declare(*shape)
 
 
 def checked_config(plugin: Plugin, config: Mapping[str, Any], *, with_credential: bool) -> dict[str, Any]:

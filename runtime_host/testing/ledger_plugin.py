@@ -20,6 +20,7 @@ from runtime_host.loop.plugins.base import (
     PluginError,
     PluginTool,
     Rule,
+    SecretShape,
     Setting,
 )
 
@@ -57,6 +58,7 @@ class LedgerPlugin(Plugin):
         Setting("colour", "string", "Colour", choices=("red", "blue")),
     )
     credential = CredentialShape("token")
+    secret_shapes = (SecretShape("ledger key", "ledg_[A-Za-z0-9]{24,64}"),)
     retired = freeze({"note": "write", "gone": None})
 
     def __init__(

@@ -19,11 +19,12 @@ from runtime_host.loop import rules
 from runtime_host.loop.credentials import MountCredentials
 from runtime_host.loop.gateway import Gateway, SessionGate
 from runtime_host.loop.kept import Ground
-from runtime_host.loop.mounts import MountRefusedError, check_plugin
+from runtime_host.loop.mounts import MountRefusedError, check_plugin, register_plugin
 from runtime_host.loop.plugins.base import Mount, Plugin
 from runtime_host.loop.sealing import HeldSeals
 from runtime_host.policy import CHAT
-from runtime_host.redaction import Redactor
+from runtime_host.redaction import Published, Redactor
+from runtime_host.secret_shapes import kinds_in
 from runtime_host.storage.base import AgentStore, SessionRecord
 from runtime_host.storage.memory import MemoryAgentStore
 from runtime_host.storage.rows import MountRow, OperationRow
@@ -47,11 +48,14 @@ class PluginContract:
         config: settings of a mount that can be called.
         calls: (tool, arguments) that are answered, at least one.
         folder: the folder of the session; None for a plugin that needs none.
+        made_up: credentials that open nothing, one at least of each shape that the plugin declares. Put together, so
+            that no file holds what looks like one.
     """
 
     config: ClassVar[Mapping[str, Any]] = {}
     calls: ClassVar[Sequence[tuple[str, Mapping[str, Any]]]] = ()
     folder: str | None = None
+    made_up: ClassVar[Sequence[str]] = ()
 
     def make(self) -> Plugin:
         """A fresh plugin."""
@@ -112,6 +116,23 @@ class PluginContract:
         assert plugin.remote or plugin.tools, "a plugin has tools, or another side that tells them"
         assert all(tool.summary.strip() for tool in plugin.tools)
         assert not set(plugin.retired) & {tool.name for tool in plugin.tools}, "a retired tool is not there"
+
+    def test_what_looks_like_its_credentials_is_caught_wherever_a_text_is_cut(self) -> None:
+        plugin = self.make()
+        register_plugin(plugin)
+        wanted = {shape.kind for shape in plugin.secret_shapes}
+        found: set[str] = set()
+        published = Published(Redactor())
+        for secret in self.made_up:
+            text = f"before {secret} after"
+            found.update(kinds_in(text))
+            masked = published.text(text)
+            assert secret not in masked
+            for cut in range(len(text)):
+                stream = published.stream()
+                assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.flush() == masked
+            assert secret not in str(published.value({"told": [text]}))
+        assert wanted <= found, f"a contract has a made up credential of each shape; {wanted - found} is not caught"
 
     async def test_its_calls_are_answered_with_json_and_recorded_as_done(self) -> None:
         assert self.calls, "a contract names calls that are answered"

@@ -43,6 +43,7 @@ TestLists = _PAGE.TestLists
 class TestLedger(PluginContract):
     config = {"allowed_hosts": ["a.example"]}  # noqa: RUF012 - never changed
     calls = (("look", {"entry": "a"}), ("write", {"entry": "note of may"}), ("set", {"entry": "c"}))
+    made_up = ("ledg_" + "aB3d" * 8,)
 
     def make(self) -> Plugin:
         return LedgerPlugin()

@@ -73,6 +73,19 @@ class CredentialShape(NamedTuple):
     why_not: str = ""
 
 
+class SecretShape(NamedTuple):
+    """What a credential looks like, so that one is caught where it does not belong.
+
+    Attributes:
+        kind: what a person is told: “Ledger key”, never anything of the value.
+        pattern: a public beginning, one set of characters and how many follow, `ledg_[A-Za-z0-9]{24,64}`: see
+            `runtime_host.secret_shapes.declared`.
+    """
+
+    kind: str
+    pattern: str
+
+
 class Credential:
     """A credential in the clear, for one call. Never printed, compared or kept."""
 
@@ -313,6 +326,8 @@ class Plugin:
         tools: its own tools; empty for one that tells them per mount (`remote_tools`).
         settings: what a mount may set; a plugin that declares none accepts any.
         credential: the shape of its credential.
+        secret_shapes: what the credentials of its other side look like; caught in what a person writes before that is
+            kept, and masked in results of tools and in events.
         retired: old tool name → new one, or None when it is gone.
         needs_folder: its tools are offered only in sessions with a folder.
     """
@@ -323,6 +338,7 @@ class Plugin:
     tools: tuple[PluginTool, ...] = ()
     settings: tuple[Setting, ...] = ()
     credential: CredentialShape = CredentialShape()
+    secret_shapes: tuple[SecretShape, ...] = ()
     retired: Mapping[str, str | None] = FrozenDict()
     needs_folder: bool = False
     remote: bool = False

@@ -7,16 +7,22 @@ import json
 import random
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime_host import secret_shapes
 from runtime_host.secret_shapes import (
     KINDS,
     MOST_BLOCK_CHARS,
+    MOST_DECLARED_CHARS,
     MOST_VALUE_CHARS,
+    Shape,
     ShapeStream,
+    declare,
+    declared,
     kinds_in,
     mask_of,
     masked,
@@ -195,3 +201,77 @@ def test_json_is_masked_by_the_names_of_its_members() -> None:
     assert masked_value(plain) is plain
     text = json.dumps(value)
     assert key not in masked(text).replace(f'"cache_key": "{key}"', "")
+
+
+# ---- what plugins declare ----
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern"),
+    [
+        ("key", "(a+)+$"),
+        ("key", "key_.*"),
+        ("key", "key_[a-z]+"),
+        ("key", "key_[a-z]{8,}"),
+        ("key", "key_[a-z]{8}[0-9]{8}"),
+        ("key", "key_[^a]{8}"),
+        ("key", "key_[z-a]{8}"),
+        ("key", "key_[a-z ]{8}"),
+        ("key", "(?:key_|k_)[a-z]{8}"),
+        ("key", "k_[a-z]{8}"),
+        ("key", "[a-z]{8}"),
+        ("key", "key_[a-z]{7}"),
+        ("key", "key_[a-z]{9,8}"),
+        ("key", f"key_[a-z]{{8,{MOST_DECLARED_CHARS + 1}}}"),
+        ("key", "k" * 33 + "[a-z]{8}"),
+        ("a key\nof mine", "key_[a-z]{8}"),
+        ("", "key_[a-z]{8}"),
+    ],
+)
+def test_a_shape_that_is_not_bounded_is_none(kind: str, pattern: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - each says what is wrong with it in words of its own
+        declared(kind, pattern)
+
+
+def test_a_declared_shape_is_caught_as_the_others_are_and_what_only_looks_alike_passes() -> None:
+    declare("sheep key", "sheep-[A-Za-z0-9_-]{20,40}")
+    declare("sheep key", "sheep-[A-Za-z0-9_-]{20,40}")
+    declare("sheep number", "shno:[0-9]{12}")
+    key, number = "sheep-" + made_up(24), "shno:" + "492837465019"
+    text = f"It is {key}, then {number}."
+    assert kinds_in(text) == ("sheep key", "sheep number")
+    shown = f"It is sheep-{mask_of('sheep key')}, then shno:{mask_of('sheep number')}."
+    assert masked(text) == shown
+    assert may_hold(text)
+    for cut in range(len(text)):
+        stream = ShapeStream()
+        assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.flush() == shown
+    assert masked_value({"a": [key]}) == {"a": [f"sheep-{mask_of('sheep key')}"]}
+    for harmless in (
+        "sheep-shearing-and-other-pleasures",
+        "sheep-" + made_up(19),
+        "sheep-" + made_up(41),
+        "x" + key,
+        "shno:4928374650191",
+        "shno:000000000000",
+    ):
+        assert masked(harmless) == harmless
+        assert kinds_in(harmless) == ()
+
+
+def test_of_a_text_made_to_hurt_each_opening_has_a_bounded_value_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    declare("sheep key", "sheep-[A-Za-z0-9_-]{20,40}")
+    looked_at: list[int] = []
+    look = secret_shapes._value
+
+    def counts(text: str, start: int, number: int, shape: Shape, *, ended: bool) -> Any:
+        run = shape.value.match(text, start, start + shape.most_chars)
+        looked_at.append(0 if run is None else run.end() - start)
+        return look(text, start, number, shape, ended=ended)
+
+    monkeypatch.setattr(secret_shapes, "_value", counts)
+    for text in ("sheep-" * 2_000, "sheep-" + "a" * 200_000, "sheep-a1" * 1_000 + "!"):
+        looked_at.clear()
+        assert masked(text) == text
+        assert len(looked_at) == text.count("sheep-")
+        assert max(looked_at) <= MOST_VALUE_CHARS
