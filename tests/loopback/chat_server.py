@@ -66,6 +66,7 @@ class ChatServer:
         reasoning: text sent as reasoning before the reply.
         tokens_per_s: pace of a good reply; None is as fast as it goes.
         tokens: sends this many numbered words instead of `reply`.
+        strict_roles: takes nothing but a reply behind results of tools, as some providers and templates do.
         requests: every request so far.
         open_replies: replies being written; a closed connection ends one.
     """
@@ -81,6 +82,7 @@ class ChatServer:
     model: str = DEFAULT_MODEL
     tokens_per_s: float | None = None
     tokens: int | None = None
+    strict_roles: bool = True
     redirect_to: str = "http://127.0.0.1:9/v1/chat/completions"
     tls: ssl.SSLContext | None = None
     uds_path: str | None = None
@@ -182,7 +184,7 @@ class ChatServer:
 
     def complaint(self, request: Recorded) -> str | None:
         """What a picky provider says against a request, or None."""
-        return _complaint(request)
+        return _complaint(request, strict_roles=self.strict_roles)
 
     def answer_to(self, request: Recorded, writer: asyncio.StreamWriter) -> "Answer":
         return Answer(self, request, writer)
@@ -913,7 +915,7 @@ async def odd_finish(answer: Answer) -> None:
     await answer.finish("because \x1b[31m of sk-something")
 
 
-def _complaint(request: Recorded) -> str | None:
+def _complaint(request: Recorded, *, strict_roles: bool = True) -> str | None:
     """What a picky provider says against the body of a request, or None."""
     try:
         body = request.json()
@@ -924,7 +926,7 @@ def _complaint(request: Recorded) -> str | None:
         return f"Unrecognized request argument supplied: {sorted(unknown)}"
     if body.get("stream") is not True:
         return "Only streaming is served here."
-    messages, fault = _without_tools(body)
+    messages, fault = _without_tools(body, strict_roles=strict_roles)
     if fault is not None:
         return fault
     roles = [message.get("role") for message in messages]
@@ -966,7 +968,7 @@ def is_image(media_type: str, data: str) -> bool:
     return base64.b64decode(data, validate=True).startswith(begins.get(media_type, b"?"))
 
 
-def _without_tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
+def _without_tools(body: dict[str, Any], *, strict_roles: bool) -> tuple[list[dict[str, Any]], str | None]:
     """The messages without finished rounds of tools, and what is wrong with those."""
     plain: list[dict[str, Any]] = []
     open_ids: list[str] = []
@@ -982,6 +984,8 @@ def _without_tools(body: dict[str, Any]) -> tuple[list[dict[str, Any]], str | No
             after_results = True
             continue
         if after_results and message.get("role") == "user" and not open_ids:
+            if strict_roles:
+                return plain, "Unexpected role 'user' after role 'tool'"
             # Said while the tools ran: it stands with their results, as most providers take it.
             after_results = False
             continue

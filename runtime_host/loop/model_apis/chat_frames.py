@@ -7,7 +7,7 @@ what is no known word of the server stays a reason that is not known.
 import base64
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from runtime_host.loop.model_apis.pieces import (
     ChatRequest,
@@ -42,6 +42,14 @@ _END_REASONS: dict[str, EndReason] = {
     "error": EndReason.ERROR,
 }
 
+RESULTS_READ: Final = "[I have read what the calls came to.]"
+"""What an assistant says between results of tools and a person's message.
+
+Strict servers, and templates of local models, take nothing but a reply behind the results. What the person said stays
+a message of its own: within a result it would be told apart from what a tool says by words alone, which a page can say
+as well.
+"""
+
 
 def fields(request: ChatRequest) -> dict[str, Any]:
     """The body of a request, without what is only asked of some servers."""
@@ -49,6 +57,8 @@ def fields(request: ChatRequest) -> dict[str, Any]:
     if request.instructions.strip():
         messages.append({"role": "system", "content": request.instructions})
     for message in request.messages:
+        if message.role == "user" and messages and messages[-1]["role"] == "tool":
+            messages.append({"role": "assistant", "content": RESULTS_READ})
         messages.extend(_message(message))
     body: dict[str, Any] = {"model": request.model, "messages": messages, "stream": True}
     optional = {

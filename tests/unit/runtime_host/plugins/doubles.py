@@ -9,12 +9,13 @@ from runtime_host.loop.plugins.base import Credential, Mount, PluginCall, Plugin
 
 
 class KeptInMemory:
-    """Meets `plugins.base.Kept`."""
+    """Meets `plugins.base.Kept`. `locked`: what is sealed does not open."""
 
     def __init__(self, secrets: Mapping[str, str] | None = None) -> None:
-        self.secrets = {name: Credential({"token": value}) for name, value in (secrets or {}).items()}
+        self.sealed: dict[str, dict[str, str]] = {name: {"token": value} for name, value in (secrets or {}).items()}
         self.values: dict[tuple[str, str], Any] = {}
         self.state: dict[str, Any] = {}
+        self.locked = False
 
     async def get(self, store: str, key: str) -> Any:
         return self.values.get((store, key))
@@ -32,13 +33,15 @@ class KeptInMemory:
         self.state = state
 
     async def secret(self, name: str) -> Credential | None:
-        return self.secrets.get(name)
+        if self.locked:
+            raise PluginError("The key store is locked.", code="credential_unreadable")
+        return Credential(self.sealed[name]) if name in self.sealed else None
 
     async def put_secret(self, name: str, fields: Mapping[str, str]) -> None:
-        self.secrets[name] = Credential(fields)
+        self.sealed[name] = dict(fields)
 
     async def forget_secret(self, name: str) -> None:
-        self.secrets.pop(name, None)
+        self.sealed.pop(name, None)
 
 
 class ArtifactsInMemory:

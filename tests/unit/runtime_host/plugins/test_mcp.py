@@ -23,57 +23,7 @@ from tests.loopback import mcp_servers
 from tests.loopback.mcp_servers import Accounts, Noted, StreamPrograms, behaves, browse, over_http
 from tests.loopback.public import Canary, PublicNet
 from tests.loopback.web_server import Question, Reply, WebServer
-
-
-class Remembered:
-    """Meets `Kept`, in memory. `locked`: what is sealed does not open."""
-
-    def __init__(self) -> None:
-        self.values: dict[tuple[str, str], Any] = {}
-        self.state: dict[str, Any] = {}
-        self.sealed: dict[str, dict[str, str]] = {}
-        self.locked = False
-
-    async def get(self, store: str, key: str) -> Any:
-        return self.values.get((store, key))
-
-    async def put(self, store: str, key: str, value: Any) -> None:
-        self.values[store, key] = value
-
-    async def delete(self, store: str, key: str) -> None:
-        self.values.pop((store, key), None)
-
-    async def connection(self) -> dict[str, Any]:
-        return self.state
-
-    async def put_connection(self, state: dict[str, Any], expires_ms: int | None = None) -> None:
-        self.state = state
-
-    async def secret(self, name: str) -> Credential | None:
-        if self.locked:
-            raise PluginError("The key store is locked.", code="credential_unreadable")
-        return Credential(self.sealed[name]) if name in self.sealed else None
-
-    async def put_secret(self, name: str, fields: Any) -> None:
-        self.sealed[name] = dict(fields)
-
-    async def forget_secret(self, name: str) -> None:
-        self.sealed.pop(name, None)
-
-
-class Shelf:
-    """Meets `Artifacts`, in memory."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, tuple[bytes, str]] = {}
-
-    async def put(self, data: bytes, mime: str, *, session_id: str, operation_id: str = "") -> str:
-        reference = f"artifact://{len(self.kept)}"
-        self.kept[reference] = (data, mime)
-        return reference
-
-    async def get(self, reference: str, *, session_id: str) -> tuple[bytes, str]:
-        return self.kept[reference]
+from tests.unit.runtime_host.plugins.doubles import ArtifactsInMemory, KeptInMemory
 
 
 class Hosts:
@@ -113,8 +63,8 @@ class Bench:
         }
         self.programs = StreamPrograms({**make, **raw})
         self.hosts = Hosts()
-        self.kept = Remembered()
-        self.shelf = Shelf()
+        self.kept = KeptInMemory()
+        self.shelf = ArtifactsInMemory()
         self.plugin = McpPlugin(self.programs, self.hosts, lambda mount: str(folder / mount.alias), idle_s=idle_s)
         self.mount = Mount("agent", "far", "i1", "c1")
         self.progress: list[str] = []
@@ -215,10 +165,10 @@ async def test_pictures_are_put_aside_and_addresses_stay_text(bench: Bench) -> N
     await bench.look()
     payload = (await bench.call("show")).payload
     assert payload["files"] == [
-        {"artifact": "artifact://0", "mime": "image/png", "size_bytes": len(mcp_servers.PICTURE)}
+        {"artifact": "artifact://1", "mime": "image/png", "size_bytes": len(mcp_servers.PICTURE)}
     ]
     assert payload["links"] == [{"address": "http://127.0.0.1:9/steal?key=1", "name": "open me"}]
-    assert bench.shelf.kept["artifact://0"] == (mcp_servers.PICTURE, "image/png")
+    assert bench.shelf.held["artifact://1"] == (mcp_servers.PICTURE, "image/png")
 
 
 async def test_progress_is_shown_while_it_goes_on(bench: Bench) -> None:
@@ -385,8 +335,8 @@ async def test_two_mounts_have_two_servers_and_one_is_let_go_of(bench: Bench) ->
         ({"transport": "http", "address": "ftp://example.com/"}, "could not be read"),
         ({"transport": "http", "address": "http://example.com/mcp"}, "https://"),
         ({"transport": "http", "address": "https://me:pw@example.com/mcp"}, "user name or password"),
-        ({"transport": "http", "address": "http://127.0.0.1:1/mcp"}, "Tick it"),
-        ({"transport": "http", "address": "https://localhost/mcp"}, "Tick it"),
+        ({"transport": "http", "address": "http://127.0.0.1:1/mcp"}, "Tick “May be on this computer”"),
+        ({"transport": "http", "address": "https://localhost/mcp"}, "Tick “May be on this computer”"),
         ({"transport": "http", "address": "http://10.0.0.1/mcp", "loopback": True}, "https://"),
         ({"transport": "http", "address": "https://exa mple.com/mcp"}, "could not be read"),
     ],
