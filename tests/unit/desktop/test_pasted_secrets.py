@@ -8,6 +8,8 @@ import pytest
 from desktop.app import Host
 from desktop.exit_codes import COMPLETED, USAGE
 from desktop.orders.operations import Operations
+from runtime_host.loop.mounts import register_plugin
+from runtime_host.testing.ledger_plugin import LedgerPlugin
 from tests.loopback.chat_server import ChatServer
 
 pytestmark = pytest.mark.process
@@ -49,3 +51,18 @@ async def test_a_command_is_refused_by_kind_until_it_is_to_go_anyway(host: Host,
     again = {"prompt": f"use {KEY}", "anyway": True}
     assert await operations.perform("run", again, send, asyncio.Event()) == COMPLETED
     assert KEY in str(server.requests)
+
+
+async def test_what_a_plugin_says_its_credentials_look_like_is_refused_too(host: Host, server: ChatServer) -> None:
+    register_plugin(LedgerPlugin())
+    key = "ledg_" + "aB3d" * 8
+    told: list[dict[str, Any]] = []
+
+    async def send(line: dict[str, Any]) -> None:
+        told.append(line)
+
+    assert await Operations(host).perform("run", {"prompt": f"use {key}"}, send, asyncio.Event()) == USAGE
+    error = told[-1]["error"]
+    assert (error["code"], "a ledger key" in error["message"], key in str(told)) == ("SECRET_FOUND", True, False)
+    assert (server.requests, await host.conversations.names()) == ([], [])
+    assert key.encode() not in on_disk(host)

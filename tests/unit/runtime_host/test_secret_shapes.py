@@ -273,5 +273,5 @@ def test_of_a_text_made_to_hurt_each_opening_has_a_bounded_value_looked_at(monke
     for text in ("sheep-" * 2_000, "sheep-" + "a" * 200_000, "sheep-a1" * 1_000 + "!"):
         looked_at.clear()
         assert masked(text) == text
-        assert len(looked_at) == text.count("sheep-")
+        assert 0 < len(looked_at) <= text.count("sheep-")
         assert max(looked_at) <= MOST_VALUE_CHARS
