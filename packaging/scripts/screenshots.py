@@ -23,11 +23,14 @@ from typing import TypeVar
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.loopback.agents import script as agents  # noqa: E402
+from tests.loopback.agents_server import AgentsServer  # noqa: E402
 from tests.loopback.chat_server import DEFAULT_KEY, Answer, ChatServer, behaviour  # noqa: E402 - the tree is put on the path first
 from tests.loopback.codex_model import CLASSIC, CodexModel  # noqa: E402
 from tests.loopback.far_side import Say, Think, Use  # noqa: E402
 
 CONNECTOR, MODEL = "Workshop server", "prairie-14b"
+ASTRA = "gpt-6-astra"
 START_S = 40.0
 
 EXCHANGES = (
@@ -121,7 +124,7 @@ class NoPicture(Exception):
     """A picture could not be taken; the message says why."""
 
 
-Server = TypeVar("Server", bound=ChatServer)
+Server = TypeVar("Server", bound=ChatServer | AgentsServer)
 
 
 @contextmanager
@@ -264,6 +267,31 @@ def harness(temporary: Path, folder: Path) -> None:
             used.picture("conversation-harness")
 
 
+def service(temporary: Path, folder: Path) -> None:
+    """A conversation that goes on at a provider, the page of harnesses, and what can be done with it."""
+    data = temporary / "service"
+    with serving(AgentsServer()) as far:
+        address = ("--base-url", far.base_url, "--key-stdin", "--model", ASTRA)
+        remuda(data, "connectors", "add", "OpenAI", "--vendor", "openai", *address, given=far.key)
+        bound = ("--harness", "openai.agents.api")
+        far.answer(agents.Say("Berths 7, 19 and 33 were taken on every day of the summer."))
+        remuda(data, "run", "Which berths were never free this summer?", *bound)
+        far.answer(
+            agents.Run("python3 berths.py --by week", "7 19 33\n"),
+            agents.Say("Berth 7 had the same boat all summer; the other two changed hands on Sundays. So far"),
+            agents.Wait(),
+        )
+        with app(data, folder) as used:
+            used.keys("ctrl+1")
+            used.say("And who lay there?", "Return")
+            used.picture("conversation-at-provider")
+            used.keys("ctrl+comma", "Right", "Right", "Tab", "End")
+            used.picture("settings-harnesses-at-provider")
+            used.keys("Escape", "ctrl+shift+o")
+            used.picture("conversation-let-run-on")
+        far.let_go()
+
+
 WAITS = 4
 """What `remuda run` ends with when a call waits for the person."""
 
@@ -320,6 +348,7 @@ def main() -> int:
             first.picture("first-run")
         harness(Path(temporary), folder)
         gate(Path(temporary), folder)
+        service(Path(temporary), folder)
         data = Path(temporary, "used")
         with serving(ChatServer("ok", key=None, model=MODEL)) as server:
             remuda(data, "connectors", "add", CONNECTOR, "--base-url", server.base_url, "--model", MODEL)
