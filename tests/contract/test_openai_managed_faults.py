@@ -5,6 +5,7 @@ and the key is nowhere.
 """
 
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -316,3 +317,19 @@ async def test_a_result_that_is_refused_as_not_known_yet_is_told_once_all_the_sa
         place.far.answer(*STEPS)
         result, _ = await _run(place)
         assert (result.status, place.far.counts()["results"], len(place.acted)) == ("completed", 1, 1)
+
+
+async def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _place() as place:
+        place.far.answer(Say("Well", phase="commentary"), Wait(), Say("Done."))
+        place.far.fault(AnswerLost("events.create:message"))
+        run = await place.session.run("Take your time.")
+        async for event in run.events():
+            if event.type == "agent.message.completed":
+                break
+        place.far.jump(-86_400)
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + 86_400)
+        place.far.let_go()
+        assert (await run.result()).output_text == "Done."
+        assert (place.far.counts()["sessions"], place.far.counts()["inputs"]) == (1, 1)

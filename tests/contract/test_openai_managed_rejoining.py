@@ -1,4 +1,4 @@
-"""An input of `openai.agents.api` that nobody watched for a while, or whose acceptance nobody saw; without the runtime."""
+"""An input of `openai.agents.api` that nobody watched for a while, or whose acceptance nobody saw."""
 
 import json
 import time
@@ -123,23 +123,16 @@ async def test_native_ids_stay_the_same_over_a_rejoin(far: AgentsServer) -> None
     assert len(set(seen)) == 1
 
 
-@pytest.mark.parametrize("hosted", [False, True], ids=["none", "hosted"])
-async def test_a_creation_that_cannot_be_found_stays_unknown_until_it_can(far: AgentsServer, hosted: bool) -> None:
+async def test_a_creation_that_cannot_be_found_stays_unknown_until_it_can(far: AgentsServer) -> None:
     far.service.list_lag = 6
     far.fault(AnswerLost("sessions.create"))
-    async with Process(far, hosted) as process:
+    async with Process(far, hosted=False) as process:
         run = await (await process.open()).start(_turn())
         await _all(run)
-        if hosted:
-            # The session is made first, so of the input it is known that it was not sent.
-            with pytest.raises(AgentSessionRecoveryError):
-                await run.result()
-            assert far.counts()["inputs"] == 0
-            return
         with pytest.raises(AgentSessionRecoveryError, match="4 times") as lost:
             await run.result()
         assert lost.value.run_id == "r1"
-    async with Process(far, hosted).after(process) as later:
+    async with Process(far, hosted=False).after(process) as later:
         session = await later.open()
         found = await session.rejoin(_turn())
         await _all(found)
@@ -151,11 +144,27 @@ async def test_a_creation_that_cannot_be_found_stays_unknown_until_it_can(far: A
     assert (far.counts()["sessions"], far.counts()["inputs"]) == (1, 2)
 
 
+async def test_an_environment_that_cannot_be_found_gets_no_input_and_is_never_made_again(far: AgentsServer) -> None:
+    far.service.list_lag = 6
+    far.fault(AnswerLost("sessions.create"))
+    async with Process(far) as process:
+        run = await (await process.open()).start(_turn())
+        await _all(run)
+        result = await run.result()
+        assert result.error is not None
+        assert (result.status, result.error.code, far.counts()["inputs"]) == ("failed", "SESSION_UNKNOWN", 0)
+    async with Process(far).after(process) as later:
+        again = await (await later.open()).start(_turn("r2"))
+        await _all(again)
+        assert (await again.result()).status == "completed"
+    assert (far.counts()["sessions"], far.counts()["inputs"]) == (1, 1)
+
+
 async def test_an_input_whose_acceptance_was_not_seen_is_found_by_its_words(far: AgentsServer) -> None:
     async with Process(far) as process:
         session = await process.open()
         await _all(await session.start(_turn()))
-        far.fault(AnswerLost("events.create:message"), Answered("turns.list", status=503, times=9, after=1))
+        far.fault(AnswerLost("events.create:message"), Answered("turns.list", status=503, times=None, after=1))
         run = await session.start(_turn("r2", "And then?"))
         await _all(run)
         with pytest.raises(AgentSessionRecoveryError):

@@ -1,6 +1,5 @@
 """Drives `openai.agents.api` against the loopback far side."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from runtime_host.connectors import ConnectorRegistry
@@ -92,7 +91,7 @@ class OpenAIManagedBench:
     def call(self, how: ToolBehaviour) -> None:
         self.server.always(*CALLS[how])
 
-    def told(self) -> Sequence[Told]:
+    def told(self) -> list[Told]:
         sent = [each for body in self.server.bodies("events.create") for each in body["events"]]
         results = [each for each in sent if each["type"].endswith("tool_result")]
         return [Told(each["call_id"], str(each.get("output") or each.get("error"))) for each in results]

@@ -13,8 +13,6 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgspec
-
 from runtime_host.drivers.base import Turn
 from runtime_host.drivers.managed import intents
 from runtime_host.drivers.managed.faults import ServiceFault, facts, run_error
@@ -22,13 +20,13 @@ from runtime_host.drivers.managed.outlet import Outlet
 from runtime_host.drivers.managed.service import EventStream
 from runtime_host.drivers.openai_managed import mapping, profile, words
 from runtime_host.drivers.openai_managed.api import AgentsApi
+from runtime_host.drivers.openai_managed.calls import HostCalls
 from runtime_host.drivers.openai_managed.mapping import TERMINAL, TurnMapper
 from runtime_host.drivers.openai_managed.profile import DRIVER_ID, SERVICE
-from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError
+from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError, StorageError
 from runtime_host.events import DriverEvent
 from runtime_host.loop.model_apis.reading import member, text
 from runtime_host.results import DriverResult, RunError
-from runtime_host.tools.base import ToolDelivery, ToolRequest
 
 if TYPE_CHECKING:
     from runtime_host.drivers.openai_managed.session import OpenAIManagedSession
@@ -39,8 +37,6 @@ LOOK_AGAIN_S: Final = 0.5
 """How long an event is waited for before the saved state is read, while something of the run is not known yet."""
 SENDING_S: Final = 2.0
 """How long a request that is under way may go on when the run is let go of."""
-TOOLS_STOP_S: Final = 1.6
-MOST_TELLINGS: Final = 3
 MOST_CANCELS: Final = 3
 FAILED_LOOKS: Final = 3
 SESSION = "session"
@@ -78,9 +74,9 @@ class OpenAIManagedRun:
         self._failure: RunError | None = None
         self._result: DriverResult | None = None
         self._lost: AgentSessionRecoveryError | None = None
-        self._calls: asyncio.Task[None] | None = None
-        self._taken: dict[str, int] = {}
-        self._told: dict[str, int] = {}
+        self._calls = HostCalls(
+            session, turn, self._mapper, self._outlet, send=self._send_result, on_end=self._calls_over
+        )
         self._tick = False
         self._task = asyncio.create_task(self._live(rejoins), name=f"{DRIVER_ID} {turn.run_id}")
         self._task.add_done_callback(self._ended)
@@ -117,8 +113,7 @@ class OpenAIManagedRun:
 
     def _stop(self) -> None:
         self._stopping = True
-        if self._calls is not None:
-            self._calls.cancel()
+        self._calls.stop()
         self._wake.set()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
@@ -150,10 +145,7 @@ class OpenAIManagedRun:
             await self._let_go()
 
     async def _let_go(self) -> None:
-        calls, self._calls = self._calls, None
-        if calls is not None:
-            calls.cancel()
-            await asyncio.wait({calls}, timeout=TOOLS_STOP_S)
+        await self._calls.stopped()
         await self._close_stream()
 
     def _broken(self, fault: ServiceFault | None) -> None:
@@ -196,13 +188,10 @@ class OpenAIManagedRun:
         async with session.lock:
             if self._stopping:
                 raise self._over(DriverResult(status="cancelled", finish_reason="cancelled"))
-            if not session.native_id and intents.intended(session.kept, SESSION) is not None:
-                raise AgentSessionRecoveryError(
-                    "Whether OpenAI made this session is not known yet, so nothing more is sent to it. Look again "
-                    "later, or begin a new session.",
-                    session_id=session.opening.session_id,
-                    run_id=self._turn.run_id,
-                )
+            intent = intents.intended(session.kept, SESSION)
+            if not session.native_id and intent is not None:
+                # Asked for before, and the answer was lost: it is looked for again, and never asked for again.
+                await self._made(await self._find_session(intent))
             if session.native_id:
                 await self._send_input()
             elif session.opening.options.environment.type == "none":
@@ -254,7 +243,7 @@ class OpenAIManagedRun:
             raise fault
         if description is None:
             description = await self._find_session(intent)
-        await session.keep(intents.settled(session.made(description, session.kept), SESSION))
+        await self._made(description)
         await self._verify(description)
 
     async def _first_description(self, stream: EventStream) -> dict[str, Any] | None:
@@ -285,15 +274,28 @@ class OpenAIManagedRun:
             raise fault
         if description is None:
             description = await self._find_session(intent)
+        await self._made(description)
+
+    async def _made(self, description: Mapping[str, Any]) -> None:
+        """Keep what OpenAI calls the session."""
+        session = self._session
         await session.keep(intents.settled(session.made(description, session.kept), SESSION))
 
     async def _find_session(self, intent: str) -> dict[str, Any]:
         """The session whose creation was not answered.
 
         Raises:
-            AgentSessionRecoveryError: it cannot be found, or there are two.
+            AgentSessionRecoveryError: it cannot be found, or there are two, and the input went with it.
         """
         looked = await intents.look_for(lambda: self._api.marked(intent), self._session.driver.looking)
+        if len(looked.found) != 1 and not self._sent:
+            message = (
+                "OpenAI was asked for a session and its answer was lost. Your message was not sent: "
+                + ("it shows no such session yet" if not looked.found else "it made more than one, and none is used")
+                + f". It was looked for {looked.in_words()}. Send it again later, or begin a new session."
+            )
+            details = {"sessions": list(looked.found)} if looked.found else {}
+            raise self._over(_failed(RunError(code=words.SESSION_UNKNOWN, message=message, details=details)))
         if len(looked.found) > 1:
             lost = self._unknown("OpenAI made more than one session for it, so none of them is used.")
             lost.details = {**lost.details, "sessions": list(looked.found)}
@@ -316,14 +318,7 @@ class OpenAIManagedRun:
 
     async def _send_input(self) -> None:
         session, turn = self._session, self._turn
-        self._stream = self._api.stream(session.native_id, self._wake.set)
-        try:
-            await self._stream.opened()
-        except ServiceFault as fault:
-            if not fault.may_pass:
-                raise
-            # What is saved is read until there is a stream.
-            await self._close_stream()
+        await self._listen()
         description = await self._idle_session()
         await self._verify(description)
         await self._set_model(description)
@@ -348,6 +343,16 @@ class OpenAIManagedRun:
             await session.keep(before)
             raise fault
         await self._find_turn(record)
+
+    async def _listen(self) -> None:
+        """Open the stream ahead of the input; where that fails for now, what is saved is read until there is one."""
+        self._stream = self._api.stream(self._session.native_id, self._wake.set)
+        try:
+            await self._stream.opened()
+        except ServiceFault as fault:
+            if not fault.may_pass:
+                raise
+            await self._close_stream()
 
     async def _idle_session(self) -> dict[str, Any]:
         """The session once it is idle: its record may lag behind the end of the turn before."""
@@ -425,7 +430,7 @@ class OpenAIManagedRun:
             except AgentSessionRecoveryError as lost:
                 self._gone_for_good(record, lost)
                 raise
-            await session.keep(intents.settled(session.made(description, session.kept), SESSION))
+            await self._made(description)
         description = await self._api.session(session.native_id)
         opening = session.opening
         differences = profile.differences(description, opening.options, opening.tools)
@@ -539,7 +544,7 @@ class OpenAIManagedRun:
             await self._publish_all(stream)
             if not self._mapper.turn_id:
                 await self._recognise()
-            self._confirm()
+            self._calls.confirm()
             await self._attend()
             if had_ended:
                 return stream.fault
@@ -549,13 +554,13 @@ class OpenAIManagedRun:
         """Look where an event or the time asks for it, and send a cancel that is due."""
         if self._mapper.wants_a_look or self._tick:
             self._mapper.wants_a_look = self._tick = False
-            await self._look(whole=bool(self._told))
+            await self._look(whole=self._calls.owes_proof)
         if self._stopping:
             await self._ask_to_cancel()
 
     async def _waited(self) -> None:
         """Wait for the next event; not for long while something is to be found out of the saved state."""
-        settled = self._mapper.turn_id and not self._stopping and not self._told
+        settled = self._mapper.turn_id and not self._stopping and not self._calls.owes_proof
         try:
             async with asyncio.timeout(None if settled else LOOK_AGAIN_S):
                 await self._wake.wait()
@@ -613,7 +618,7 @@ class OpenAIManagedRun:
         if text(description, "status") == "failed":
             self._session_failed()
         if turn_id:
-            await self._act(description)
+            self._act(description)
 
     async def _take_rest(self) -> None:
         """What the stream still carries of a turn that is over, so that it is told piece by piece as it came."""
@@ -635,7 +640,7 @@ class OpenAIManagedRun:
         walked = await self._api.items(self._session.native_id, turn_id)
         for event in self._mapper.saved(walked.entries):
             await self._outlet.put(event)
-        self._confirm()
+        self._calls.confirm()
         return walked.entries, walked.whole
 
     def _session_failed(self) -> None:
@@ -652,10 +657,8 @@ class OpenAIManagedRun:
     async def _finish(self, turn: Mapping[str, Any]) -> None:
         """The turn is over: read all that is saved of it, and say what it came to."""
         turn_id = text(turn, "id")
-        if self._calls is not None and not self._calls.done():
-            # Nobody waits for their results any more.
-            self._calls.cancel()
-            await asyncio.wait({self._calls}, timeout=TOOLS_STOP_S)
+        # Nobody waits for the results of calls any more.
+        await self._calls.stopped()
         items, whole = await self._take_saved(turn_id)
         answer = mapping.answer_of(items, turn_id)
         usage = mapping.usage_of(turn)
@@ -691,49 +694,26 @@ class OpenAIManagedRun:
 
     # ---- calls ----
 
-    async def _act(self, description: Mapping[str, Any]) -> None:
+    def _act(self, description: Mapping[str, Any]) -> None:
         """Answer the calls that the retrieved session waits for; refuse whatever else it waits for."""
         if self._stopping or self._released:
             return
         actions = profile.actions_of(description)
         others = mapping.other_actions(actions)
-        if others:
-            self._failure = self._failure or words.refused_action(others[0])
+        if others or not self._calls.take(actions):
+            self._failure = self._failure or words.refused_action(others[0] if others else "function_call")
             self._stop()
-            return
-        if self._calls is not None and not self._calls.done():
-            return
-        asked = mapping.pending_calls(actions, self._mapper.turn_id)
-        pending = [call for call in asked if self._is_due(call.call_id)]
-        confirmed = self._to_confirm()
-        if not pending and not confirmed:
-            return
-        if self._turn.tools is None:
-            self._failure = self._failure or words.refused_action("function_call")
-            self._stop()
-            return
-        requests = {call.call_id: call for call in (*confirmed, *pending)}
-        for call in pending:
-            self._taken[call.call_id] = self._mapper.answered(call.call_id) + 1
-        for call in confirmed:
-            self._taken.setdefault(call.call_id, 1)
-        calls = asyncio.create_task(self._call(tuple(requests.values())), name=f"{DRIVER_ID} tools")
-        calls.add_done_callback(self._called)
-        self._calls = calls
 
-    def _is_due(self, call_id: str) -> bool:
-        """Whether a call that is waited for is one that was not taken yet. One id may be called again."""
-        answered = self._mapper.answered(call_id)
-        return self._mapper.asked(call_id) > answered >= self._taken.get(call_id, 0)
+    async def _send_result(self, event: Mapping[str, Any], name: str) -> None:
+        """Send what a call came to. `name`: of the result within the run, the same whenever it is sent."""
+        session = self._session
+        record = session.run_record(self._turn.run_id) or {}
+        key = str(uuid.uuid5(uuid.UUID(record["input_key"]), name))
+        async with session.lock:
+            await self._while_sending(self._api.send(session.native_id, event, key))
 
-    def _to_confirm(self) -> list[ToolRequest]:
-        """Calls from before a restart whose results OpenAI has, without anybody here having seen that."""
-        earlier = self._turn.tools.earlier if self._turn.tools is not None else ()
-        untold = [call.request for call in earlier if call.told is None]
-        return [each for each in untold if self._mapper.answered(each.call_id) and each.call_id not in self._taken]
-
-    def _called(self, task: "asyncio.Task[None]") -> None:
-        error = None if task.cancelled() else task.exception()
+    def _calls_over(self, error: BaseException | None) -> None:
+        """The calls that were at work came to their end, or could not be told."""
         if isinstance(error, ServiceFault):
             self._failure = self._failure or self._error(error, "What a tool came to could not be told to the agent.")
         elif isinstance(error, AgentRuntimeError):
@@ -747,77 +727,6 @@ class OpenAIManagedRun:
             self._stopping = True
         self._mapper.wants_a_look = True
         self._wake.set()
-
-    async def _call(self, requests: tuple[ToolRequest, ...]) -> None:
-        """Execute calls and tell what came of them. Cancelled by a stop: then nothing more is told."""
-        tools = self._turn.tools
-        assert tools is not None
-        await self._outlet.emptied()
-        running: list[ToolRequest] = []
-
-        async def started(request: ToolRequest, arguments: Any) -> None:
-            running.append(request)
-            await self._outlet.put(mapping.tool_started(request, arguments))
-
-        async def completed(delivery: ToolDelivery) -> None:
-            running.clear()
-            await self._outlet.put(mapping.tool_completed(delivery))
-
-        try:
-            deliveries = await tools.execute(requests, started, completed)
-            await tools.delivering(tuple(delivery.call_id for delivery in deliveries))
-        except (asyncio.CancelledError, AgentRuntimeError):
-            for request in running:
-                await self._outlet.put(_interrupted(request))
-            raise
-        for delivery in deliveries:
-            await self._tell(delivery)
-
-    async def _tell(self, delivery: ToolDelivery) -> None:
-        """Send one result, while it is waited for and not saved."""
-        session, call_id, turn_id = self._session, delivery.call_id, self._mapper.turn_id
-        record = session.run_record(self._turn.run_id) or {}
-        time_ = self._taken[call_id]
-        # The same call under its id again is another result of the same id.
-        name = call_id if time_ == 1 else f"{call_id}#{time_}"
-        key = str(uuid.uuid5(uuid.UUID(record["input_key"]), name))
-        event = mapping.tool_result(turn_id, delivery, msgspec.to_builtins(delivery.payload))
-        patience = session.driver.looking
-        for tried in range(1, MOST_TELLINGS + 1):
-            self._told[call_id] = time_
-            if self._mapper.answered(call_id) >= time_ or not await self._is_pending(call_id):
-                return
-            try:
-                async with session.lock:
-                    await self._while_sending(self._api.send(session.native_id, event, key))
-                return
-            except ServiceFault as fault:
-                # Neither success nor failure by itself: what is saved tells, and the key makes it one result.
-                log.info("%s: a result was not taken (%s)", DRIVER_ID, fault.kind)
-                if tried == MOST_TELLINGS:
-                    raise
-                asked_s = fault.retry_after_s
-            await patience.sleep(patience.wait_s(tried, asked_s) or patience.longest_wait_s)
-            await self._note_saved(turn_id)
-
-    async def _is_pending(self, call_id: str) -> bool:
-        description = await self._api.session(self._session.native_id)
-        asked = mapping.pending_calls(profile.actions_of(description), self._mapper.turn_id)
-        return any(call.call_id == call_id for call in asked)
-
-    async def _note_saved(self, turn_id: str) -> None:
-        walked = await self._api.items(self._session.native_id, turn_id)
-        outputs = [item for item in walked.entries if text(item, "type") == "function_call_output"]
-        self._mapper.saved(outputs)
-        self._confirm()
-
-    def _confirm(self) -> None:
-        """Results that OpenAI has saved were told."""
-        shown = tuple(call_id for call_id, times in self._told.items() if self._mapper.answered(call_id) >= times)
-        if shown and self._turn.tools is not None:
-            for call_id in shown:
-                del self._told[call_id]
-            self._turn.tools.delivered(shown)
 
     # ---- stopping ----
 
@@ -835,7 +744,11 @@ class OpenAIManagedRun:
                 return
             record = session.run_record(self._turn.run_id) or {}
             if not record.get("stop"):
-                await session.keep(session.with_run(self._turn.run_id, {**record, "stop": True}))
+                try:
+                    await session.keep(session.with_run(self._turn.run_id, {**record, "stop": True}))
+                except StorageError:
+                    # What is to stop is stopped all the same.
+                    log.warning("%s %s: a stop could not be kept", DRIVER_ID, self._turn.run_id)
             self._cancels += 1
             key = str(uuid.uuid5(uuid.UUID(record["input_key"]), "cancel"))
             try:
@@ -867,10 +780,3 @@ def _not_sent() -> RunError:
         code=words.NOT_SENT,
         message="The program ended before this message was sent. Nothing came of it. Send it again.",
     )
-
-
-def _interrupted(request: ToolRequest) -> DriverEvent:
-    """The end of a call of which it is not known what came."""
-    error = "Interrupted; whether it acted is not known."
-    about = {"id": request.call_id, "name": request.name, "result": None, "error": error, "duration_ms": None}
-    return DriverEvent("tool.completed", about)
