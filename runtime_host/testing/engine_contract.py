@@ -4,6 +4,7 @@ Owns the statements. Must not know an engine's insides: it asks the port, the wo
 Invariant: a process that ends is an exception out of `drive`, and the engine after it is another object.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -224,6 +225,44 @@ class EngineContract:
         await self._until_still(engine)
         # The recorded request, once.
         assert bench.world.effects == [("delete", {"path": "a"})]
+
+    async def test_of_decisions_that_race_one_counts(self, bench: EngineBench) -> None:
+        await bench.engine().accept("s", "Delete a", dedup_key="1")
+        bench.world.answers = [DELETE]
+        await bench.engine().drive("s")
+        [request] = await bench.held()
+        counted = await asyncio.gather(
+            *(
+                bench.engine().decide(request.operation_id, approve=True, request_hash=request.request_hash)
+                for _ in range(8)
+            )
+        )
+        assert counted.count(True) == 1
+        await self._until_still(bench.engine())
+        assert bench.world.effects == [("delete", {"path": "a"})]
+
+    async def test_a_held_call_of_a_stopped_run_is_decided_no_more(self, bench: EngineBench) -> None:
+        engine = bench.engine()
+        await engine.accept("s", "Delete a", dedup_key="1")
+        bench.world.answers = [DELETE]
+        await engine.drive("s")
+        [request] = await bench.held()
+        assert await engine.cancel("s") is not None
+        assert not await engine.decide(request.operation_id, approve=True, request_hash=request.request_hash)
+        assert (await engine.list_open(), await engine.wake(), await bench.held()) == ((), (), [])
+        await self._until_still(engine)
+        assert bench.world.effects == []
+
+    async def test_a_run_that_a_process_left_is_listed_as_open_and_wakes(self, bench: EngineBench) -> None:
+        await bench.engine().accept("s", "Hello", dedup_key="1")
+        assert await bench.engine().list_open() == ()
+        bench.world.at = at("sent")
+        with pytest.raises(Ended):
+            await bench.engine().drive("s")
+        [left] = await bench.engine().list_open()
+        assert (left.session_id, left.waits_for, await bench.engine().wake()) == ("s", "drive", ("s",))
+        # Asking for it sends nothing.
+        assert len(bench.world.sent) == 1
 
     async def test_a_denial_is_told_and_nothing_is_done(self, bench: EngineBench) -> None:
         engine = bench.engine()
