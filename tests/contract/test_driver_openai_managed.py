@@ -10,7 +10,7 @@ from tests.loopback.openai_managed import OpenAIManagedBench
 
 
 class TestOpenAIManaged(HostToolsContract):
-    @pytest.fixture(params=[False, True], ids=["none", "hosted"])
+    @pytest.fixture(params=[pytest.param(False, id="none"), pytest.param(True, id="hosted", marks=pytest.mark.soak)])
     async def bench(self, request: pytest.FixtureRequest) -> AsyncIterator[ToolBench]:
         async with AgentsServer() as server:
             yield OpenAIManagedBench(server, hosted=request.param)

@@ -1,5 +1,6 @@
 """An input of `openai.agents.api` that nobody watched for a while, or whose acceptance nobody saw."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -18,7 +19,8 @@ from runtime_host.errors import (
     AgentSessionRecoveryError,
 )
 from runtime_host.events import DriverEvent
-from tests.loopback.agents.script import Say, Wait
+from runtime_host.tools.base import EarlierCall, ToolDelivery, ToolRequest
+from tests.loopback.agents.script import Say, Use, Wait
 from tests.loopback.agents_server import DEFAULT_KEY, AgentsServer
 from tests.loopback.managed_claude.faults import Answered, AnswerLost, RequestLost
 from tests.loopback.openai_managed import DEFINITION, MODEL, driver_for, options_for, registry_of
@@ -58,11 +60,42 @@ class Process:
         self.states.append(json.loads(json.dumps(state)))
 
 
-def _turn(run_id: str = "r1", words: str = "What is the capital of France?") -> Turn:
+class Channel:
+    """The runtime's channel of one run, as one process has it: what it was asked for, and in which order."""
+
+    def __init__(self, *earlier: EarlierCall, hangs: bool = False) -> None:
+        self.offers = ()
+        self.earlier = earlier
+        self.steps: list[tuple[str, str]] = []
+        self.asked = asyncio.Event()
+        self.shown = asyncio.Event()
+        self._hangs = hangs
+
+    async def execute(
+        self, requests: tuple[ToolRequest, ...], started: Any, completed: Any, progressed: Any = None
+    ) -> tuple[ToolDelivery, ...]:
+        deliveries = []
+        for each in requests:
+            self.steps.append(("execute", each.call_id))
+            self.asked.set()
+            if self._hangs:
+                await asyncio.Event().wait()
+            deliveries.append(ToolDelivery(each.call_id, each.name, each.arguments, True, "rain", None))
+        return tuple(deliveries)
+
+    async def delivering(self, call_ids: tuple[str, ...]) -> None:
+        self.steps += [("delivering", each) for each in call_ids]
+
+    def delivered(self, call_ids: tuple[str, ...]) -> None:
+        self.steps += [("delivered", each) for each in call_ids]
+        self.shown.set()
+
+
+def _turn(run_id: str = "r1", words: str = "What is the capital of France?", tools: Channel | None = None) -> Turn:
     async def nothing() -> tuple[()]:
         return ()
 
-    return Turn(run_id, words, MODEL, None, nothing)
+    return Turn(run_id, words, MODEL, None, nothing, tools=tools)
 
 
 async def _all(run: OpenAIManagedRun) -> list[DriverEvent]:
@@ -107,6 +140,69 @@ async def test_a_turn_that_was_let_go_of_is_found_with_all_that_it_did(far: Agen
     assert said == ["The capital", "Paris."]
     counts = far.counts()
     assert (counts["sessions"], counts["inputs"], counts["cancels"]) == (1, 1, 0)
+
+
+async def test_a_call_that_waits_after_a_restart_is_answered_under_its_id(far: AgentsServer) -> None:
+    far.answer(Use("look", {"city": "Rome"}, "call_1"), Say("It rains."))
+    async with Process(far, hosted=False) as process:
+        first = Channel(hangs=True)
+        run = await (await process.open()).start(_turn(tools=first))
+        await first.asked.wait()
+        await run.release()
+    assert far.counts()["results"] == 0
+    async with Process(far, hosted=False).after(process) as later:
+        channel = Channel(EarlierCall(ToolRequest("call_1", "look", "{}"), None))
+        run = await (await later.open()).rejoin(_turn(tools=channel))
+        await _all(run)
+        assert (await run.result()).output_text == "It rains."
+    assert channel.steps == [("execute", "call_1"), ("delivering", "call_1"), ("delivered", "call_1")]
+    assert (far.counts()["results"], far.counts()["inputs"]) == (1, 1)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["not seen", "seen"])
+async def test_a_result_that_openai_has_is_not_sent_again(far: AgentsServer, known: bool) -> None:
+    far.answer(Use("look", {}, "call_1"), Say("It rains.", phase="commentary"), Wait(), Say("Still."))
+    async with Process(far, hosted=False) as process:
+        first = Channel()
+        run = await (await process.open()).start(_turn(tools=first))
+        reading = asyncio.ensure_future(_all(run))
+        await first.shown.wait()
+        await run.release()
+        await reading
+    request = ToolRequest("call_1", "look", "{}")
+    told = ToolDelivery("call_1", "look", "{}", True, "rain", None) if known else None
+    channel = Channel(EarlierCall(request, told))
+    async with Process(far, hosted=False).after(process) as later:
+        run = await (await later.open()).rejoin(_turn(tools=channel))
+        reading = asyncio.ensure_future(_all(run))
+        if not known:
+            await channel.shown.wait()
+        far.let_go()
+        await reading
+        assert (await run.result()).output_text == "Still."
+    confirmed = [("execute", "call_1"), ("delivering", "call_1"), ("delivered", "call_1")]
+    assert channel.steps == ([] if known else confirmed)
+    sent = [each["type"] for body in far.bodies("events.create") for each in body["events"]]
+    assert sent == ["agent.session.input.tool_result"]
+
+
+async def test_a_stop_that_was_asked_for_before_a_restart_is_finished_after_it(far: AgentsServer) -> None:
+    far.service.cancels_work = "held"
+    far.answer(Use("look", {}, "call_1"), Say("It rains."))
+    async with Process(far, hosted=False) as process:
+        channel = Channel(hangs=True)
+        run = await (await process.open()).start(_turn(tools=channel))
+        await channel.asked.wait()
+        await run.cancel()
+        while not far.service.cancels:  # noqa: ASYNC110  # a far side is plain data
+            await asyncio.sleep(0.01)
+        await run.release()
+    far.let_go()
+    async with Process(far, hosted=False).after(process) as later:
+        run = await (await later.open()).rejoin(_turn())
+        await _all(run)
+        assert (await run.result()).status == "cancelled"
+    assert far.session().turns[0]["status"] == "cancelled"
 
 
 async def test_native_ids_stay_the_same_over_a_rejoin(far: AgentsServer) -> None:

@@ -25,7 +25,7 @@ from runtime_host.drivers.openai_managed.mapping import TERMINAL, TurnMapper
 from runtime_host.drivers.openai_managed.profile import DRIVER_ID, SERVICE
 from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError, StorageError
 from runtime_host.events import DriverEvent
-from runtime_host.loop.model_apis.reading import member, text
+from runtime_host.loop.model_apis.reading import text
 from runtime_host.results import DriverResult, RunError
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class OpenAIManagedRun:
             intent = intents.intended(session.kept, SESSION)
             if not session.native_id and intent is not None:
                 # Asked for before, and the answer was lost: it is looked for again, and never asked for again.
-                await self._made(await self._find_session(intent))
+                await self._session.keep_made(await self._find_session(intent))
             if session.native_id:
                 await self._send_input()
             elif session.opening.options.environment.type == "none":
@@ -200,36 +200,14 @@ class OpenAIManagedRun:
                 await self._create_empty()
                 await self._send_input()
 
-    def _creation(self, intent: str) -> dict[str, Any]:
-        turn, opening = self._turn, self._session.opening
-        return profile.creation(
-            opening.definition,
-            opening.options,
-            opening.tools,
-            model=turn.model,
-            effort=profile.effort_of(turn.reasoning),
-            wanted=turn.response_format,
-            intent=intent,
-        )
-
-    def _fixed(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """A state with what a session is made with."""
-        turn = self._turn
-        return {
-            **state,
-            "format": profile.format_of(turn.response_format),
-            "model": turn.model,
-            "effort": profile.effort_of(turn.reasoning),
-        }
-
     async def _create_with_input(self) -> None:
         """Make the session with the input in it: an environment of none is made no other way."""
         session = self._session
         before = session.kept
-        state, intent = intents.intend(self._fixed(before), SESSION)
+        state, intent = intents.intend(session.fixed(self._turn, before), SESSION)
         await session.keep(session.with_run(self._turn.run_id, _record(None), state))
         self._sent = True
-        stream = self._api.create_with(self._creation(intent), self._turn.text, intent, self._wake.set)
+        stream = self._api.create_with(session.creation(self._turn, intent), self._turn.text, intent, self._wake.set)
         self._stream = stream
         fault: ServiceFault | None = None
         try:
@@ -243,7 +221,7 @@ class OpenAIManagedRun:
             raise fault
         if description is None:
             description = await self._find_session(intent)
-        await self._made(description)
+        await self._session.keep_made(description)
         await self._verify(description)
 
     async def _first_description(self, stream: EventStream) -> dict[str, Any] | None:
@@ -261,12 +239,12 @@ class OpenAIManagedRun:
     async def _create_empty(self) -> None:
         session = self._session
         before = session.kept
-        state, intent = intents.intend(self._fixed(before), SESSION)
+        state, intent = intents.intend(session.fixed(self._turn, before), SESSION)
         await session.keep(state)
         fault: ServiceFault | None = None
         description: dict[str, Any] | None = None
         try:
-            description = await self._while_sending(self._api.create(self._creation(intent), intent))
+            description = await self._while_sending(self._api.create(session.creation(self._turn, intent), intent))
         except ServiceFault as raised:
             fault = raised
         if fault is not None and fault.did_nothing:
@@ -274,12 +252,7 @@ class OpenAIManagedRun:
             raise fault
         if description is None:
             description = await self._find_session(intent)
-        await self._made(description)
-
-    async def _made(self, description: Mapping[str, Any]) -> None:
-        """Keep what OpenAI calls the session."""
-        session = self._session
-        await session.keep(intents.settled(session.made(description, session.kept), SESSION))
+        await self._session.keep_made(description)
 
     async def _find_session(self, intent: str) -> dict[str, Any]:
         """The session whose creation was not answered.
@@ -319,9 +292,11 @@ class OpenAIManagedRun:
     async def _send_input(self) -> None:
         session, turn = self._session, self._turn
         await self._listen()
-        description = await self._idle_session()
+        description = await session.idle(self._api)
+        if isinstance(description, RunError):
+            raise self._over(_failed(description))
         await self._verify(description)
-        await self._set_model(description)
+        await self._while_sending(session.set_model(self._api, turn))
         boundary = await self._api.newest_turn(session.native_id)
         record = _record(boundary)
         before = session.kept
@@ -354,55 +329,6 @@ class OpenAIManagedRun:
                 raise
             await self._close_stream()
 
-    async def _idle_session(self) -> dict[str, Any]:
-        """The session once it is idle: its record may lag behind the end of the turn before."""
-        patience, tried = self._session.driver.looking, 0
-        while True:
-            description = await self._api.session(self._session.native_id)
-            status = text(description, "status")
-            if status == "idle":
-                return description
-            tried += 1
-            wait_s = patience.wait_s(tried) if status != "failed" else None
-            if wait_s is None:
-                break
-            await patience.sleep(wait_s)
-        if status == "failed":
-            error = RunError(
-                code=words.SESSION_FAILED,
-                message="OpenAI says that this session has failed, so it takes no message any more. Yours was not "
-                "sent. Begin a new session.",
-            )
-        else:
-            error = RunError(
-                code=words.SESSION_BUSY,
-                message="The agent at OpenAI is still at work on something else in this session. Your message was "
-                "not sent, because it would have changed that work. Send it again when that is done.",
-                retryable=True,
-            )
-        raise self._over(_failed(error))
-
-    async def _set_model(self, description: Mapping[str, Any]) -> None:
-        """Give the turns to come the model and effort of this one, where they are not those of the session."""
-        session, turn = self._session, self._turn
-        effort = profile.effort_of(turn.reasoning)
-        if (session.kept.get("model"), session.kept.get("effort")) == (turn.model, effort):
-            return
-        agent = {"model": turn.model, "reasoning": {"effort": effort}}
-        fault: ServiceFault | None = None
-        # Kept as not known before it is asked for: whatever comes of it, the next run asks again.
-        await session.keep({**session.kept, "model": None, "effort": None})
-        try:
-            await self._while_sending(self._api.update(session.native_id, agent))
-        except ServiceFault as raised:
-            fault = raised
-        if fault is not None:
-            now = member(await self._api.session(session.native_id), "agent")
-            is_set = text(now, "model") == turn.model
-            if fault.did_nothing or not is_set or (effort and text(now.get("reasoning"), "effort") != effort):
-                raise fault
-        await session.keep({**session.kept, "model": turn.model, "effort": effort})
-
     async def _while_sending(self, request: Awaitable[T]) -> T:
         """Wait for a request that changes something; who lets go of the run gives it a moment."""
         self._sending = True
@@ -430,7 +356,7 @@ class OpenAIManagedRun:
             except AgentSessionRecoveryError as lost:
                 self._gone_for_good(record, lost)
                 raise
-            await self._made(description)
+            await self._session.keep_made(description)
         description = await self._api.session(session.native_id)
         opening = session.opening
         differences = profile.differences(description, opening.options, opening.tools)

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from runtime_host.canonical import digest
 from runtime_host.connectors.base import Connector
 from runtime_host.drivers.base import SessionOpening, Turn
-from runtime_host.drivers.openai_managed import profile
+from runtime_host.drivers.managed import intents
+from runtime_host.drivers.managed.faults import ServiceFault
+from runtime_host.drivers.openai_managed import profile, words
 from runtime_host.drivers.openai_managed.api import AgentsApi
 from runtime_host.drivers.openai_managed.profile import DRIVER_ID
-from runtime_host.drivers.openai_managed.run import OpenAIManagedRun
+from runtime_host.drivers.openai_managed.run import SESSION, OpenAIManagedRun
 from runtime_host.errors import AgentClosedError, AgentConfigurationChangedError, AgentSessionRecoveryError
-from runtime_host.loop.model_apis.reading import text
+from runtime_host.loop.model_apis.reading import member, text
+from runtime_host.results import RunError
 
 if TYPE_CHECKING:
     from runtime_host.drivers.openai_managed.driver import OpenAIManagedDriver
@@ -146,11 +149,65 @@ class OpenAIManagedSession:
         runs = dict([*runs.items(), (run_id, dict(record))][-MOST_RUNS:])
         return {**base, "runs": runs}
 
-    def made(self, description: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-        """A state in which the session has the names that OpenAI gave it."""
+    def creation(self, turn: Turn, intent: str) -> dict[str, Any]:
+        """What the session is made with, for its first input."""
+        return profile.creation(
+            self.opening.definition,
+            self.opening.options,
+            self.opening.tools,
+            model=turn.model,
+            effort=profile.effort_of(turn.reasoning),
+            wanted=turn.response_format,
+            intent=intent,
+        )
+
+    def fixed(self, turn: Turn, state: Mapping[str, Any]) -> dict[str, Any]:
+        """A state with what the session is made with."""
+        effort = profile.effort_of(turn.reasoning)
+        return {**state, "format": profile.format_of(turn.response_format), "model": turn.model, "effort": effort}
+
+    async def keep_made(self, description: Mapping[str, Any]) -> None:
+        """Keep what OpenAI calls the session and its environment; nothing is about to be made any more."""
         session_id, environment_id = profile.names_of(description)
         environment = {"id": environment_id, "owned": False} if environment_id else None
-        return {**state, "session": {"id": session_id}, "environment": environment}
+        made = {**self._state, "session": {"id": session_id}, "environment": environment}
+        await self.keep(intents.settled(made, SESSION))
+
+    async def idle(self, api: AgentsApi) -> dict[str, Any] | RunError:
+        """The session once it is idle, since its record may lag behind the end of a turn; or why it takes nothing."""
+        patience, tried = self.driver.looking, 0
+        while True:
+            description = await api.session(self.native_id)
+            status = text(description, "status")
+            if status == "idle":
+                return description
+            tried += 1
+            wait_s = patience.wait_s(tried) if status != "failed" else None
+            if wait_s is None:
+                return words.takes_nothing(failed=status == "failed")
+            await patience.sleep(wait_s)
+
+    async def set_model(self, api: AgentsApi, turn: Turn) -> None:
+        """Give the turns to come the model and effort of this one, where they are not those of the session.
+
+        Raises:
+            ServiceFault: they are not set, or that is not known; the next run asks for its own all the same.
+        """
+        effort = profile.effort_of(turn.reasoning)
+        if (self._state.get("model"), self._state.get("effort")) == (turn.model, effort):
+            return
+        await self.keep({**self._state, "model": None, "effort": None})
+        fault: ServiceFault | None = None
+        try:
+            await api.update(self.native_id, {"model": turn.model, "reasoning": {"effort": effort}})
+        except ServiceFault as raised:
+            fault = raised
+        if fault is not None:
+            now = member(await api.session(self.native_id), "agent")
+            is_set = text(now, "model") == turn.model and effort in (None, text(now.get("reasoning"), "effort"))
+            if fault.did_nothing or not is_set:
+                raise fault
+        await self.keep({**self._state, "model": turn.model, "effort": effort})
 
     def run_over(self, run: OpenAIManagedRun) -> None:
         self._runs.discard(run)

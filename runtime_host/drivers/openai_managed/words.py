@@ -160,3 +160,19 @@ def not_as_asked(differences: tuple[str, ...], *, sent: bool) -> str:
         f"OpenAI's description of this session is not what was asked for ({what}). {means} Begin a new session; "
         "delete this one if you did not change it yourself."
     )
+
+
+def takes_nothing(*, failed: bool) -> RunError:
+    """Why a session takes no input: it has failed, or is at work."""
+    if failed:
+        return RunError(
+            code=SESSION_FAILED,
+            message="OpenAI says that this session has failed, so it takes no message any more. Yours was not sent. "
+            "Begin a new session.",
+        )
+    return RunError(
+        code=SESSION_BUSY,
+        message="The agent at OpenAI is still at work on something else in this session. Your message was not sent, "
+        "because it would have changed that work. Send it again when that is done.",
+        retryable=True,
+    )
