@@ -8,7 +8,7 @@ and however much they write, what is held here is bounded.
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -151,6 +151,9 @@ class Activities:
     def take(self, type_: EventType, data: dict[str, Any]) -> None:
         """Take one event of a type in `KIND_OF`. Raises what an event that is none leads to."""
         kind = KIND_OF[type_]
+        if self._transcript.remembers and self._transcript.has_ended(kind, self._id_within(kind, data)):
+            # Published before the run was joined again.
+            return
         if type_ == "command.output.delta":
             self._take_output(data)
         elif type_ == "tool.progress":
@@ -170,6 +173,10 @@ class Activities:
         at = self._transcript.notice(message[:DETAIL_CHARS], state="complete", code=code)
         self._journal.append("diagnostic", {**public, "id": at.item_id, "index": at.position})
         self._ended()
+
+    def recognise(self, remarks: Collection[tuple[str, str]]) -> None:
+        """Codes and words of remarks that the run has notices of already."""
+        self._noticed.update(remarks)
 
     def flush(self) -> None:
         """Publish what of arguments was held back. Nothing is taken after it."""
@@ -191,14 +198,13 @@ class Activities:
 
     def _take_known(self, kind: ActivityKind, type_: EventType, data: dict[str, Any]) -> None:
         """An event that says all it has to say at once."""
-        native_id = self._native_id(data)
+        native_id = self._id_within(kind, data)
         if kind == "change":
-            path = data["path"] if self._place is None else self._place(data["path"])
+            path = self._path_of(data)
             if path is None:
                 self.remark(OUTSIDE_WORKSPACE)
                 return
             data = {**data, "path": path}
-            native_id = f"{native_id} {path}"
         # A long text is masked once, on its way into its item.
         member = _TEXT_MEMBER.get(kind, "")
         given = data.get(member)
@@ -223,6 +229,15 @@ class Activities:
         else:
             self._journal.append(type_, _at(public, at))
             self._grown()
+
+    def _path_of(self, data: dict[str, Any]) -> str | None:
+        path: str | None = data["path"] if self._place is None else self._place(data["path"])
+        return path
+
+    def _id_within(self, kind: ActivityKind, data: dict[str, Any]) -> str:
+        """What an item goes by here: one change of several files is an item for each."""
+        native_id = self._native_id(data)
+        return f"{native_id} {self._path_of(data)}" if kind == "change" else native_id
 
     def _end(self, told: "_Ended") -> None:
         kind, native_id, public = told.kind, told.native_id, told.public

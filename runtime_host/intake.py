@@ -6,7 +6,7 @@ unmasked; an event that is none is refused as a whole; each item that was opened
 ends the run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from runtime_host.activities import KIND_OF, OUTSIDE_WORKSPACE, Activities, Redactor
@@ -14,7 +14,7 @@ from runtime_host.canonical import clean_text
 from runtime_host.events import DriverEvent, EventType
 from runtime_host.journal import Journal
 from runtime_host.results import Usage
-from runtime_host.storage.base import ItemState
+from runtime_host.storage.base import ItemRecord, ItemState
 from runtime_host.transcript import ACTIVITY_KINDS, OpenItem, Piece, TextKind, Transcript
 
 # What a text event belongs to, the member that tells its sort, and that member when it is missing.
@@ -81,6 +81,8 @@ class Intake:
             opening = _TEXT_EVENTS.get(type_)
             if opening is not None:
                 kind, mark, unmarked = opening
+                if self._transcript.has_ended(kind, str(data.get("id", ""))):
+                    return
                 piece = self._transcript.delta(kind, str(data.get("id", "")), clean_text(data["text"]))
                 if piece is not None:
                     self._publish_piece(piece, {mark: str(data.get(mark, unmarked))})
@@ -93,6 +95,13 @@ class Intake:
                 self._take_other(type_, data)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise NotAnEventError(_which(event)) from error
+
+    def recognise(
+        self, records: Sequence[ItemRecord], reopened: Collection[str], remarks: Collection[tuple[str, str]]
+    ) -> None:
+        """What the run has from before it was joined again: it is not published twice. Before anything is taken."""
+        self._transcript.recognise(records, reopened)
+        self._activities.recognise(remarks)
 
     def flush(self) -> None:
         """Publish what was held back. Nothing is taken after it."""
@@ -112,6 +121,9 @@ class Intake:
 
     def _take_end(self, type_: EventType, data: dict[str, Any]) -> None:
         kind, mark, unmarked = _TEXT_ENDS[type_]
+        if self._transcript.has_ended(kind, str(data.get("id", ""))):
+            # Published before the run was joined again.
+            return
         text = data.get("text")
         marks = {mark: str(data.get(mark, unmarked))}
         tail, item = self._transcript.complete(

@@ -5,7 +5,8 @@ admitted and never dispatched may be dispatched, once; what was dispatched is `u
 character that was durable, and is never sent again. Two exceptions repeat no effect: a run that waits for
 the results of tools which nobody was told of goes on from there, with the results that were kept; and a run whose
 loop was this program's own goes on where it was, the request that had no answer asked again, visibly, because nothing
-but a reply comes of it. What a tool may have done stands in the way of both until it is known.
+but a reply comes of it. A run that goes on at a service is joined again, and nothing is sent by that. What a tool may
+have done stands in the way of both until it is known.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -45,14 +46,18 @@ UNKNOWN_TERMINATION: Final = (
     "The harness did not confirm that it has ended, so what became of this message is not known. "
     "It was not sent again; what had arrived is kept. Continue in a new session."
 )
+FOUND_OUT: Final = "FOUND_OUT"
+FOUND_OUT_WORDS: Final = "For a while it was not known what became of this message. It is known now."
 ASKED_AGAIN: Final = "ASKED_AGAIN"
 ASKED_AGAIN_WORDS: Final = (
     "The program ended before this reply did. Nothing it had arrived with was acted on, so the model is asked again."
 )
+REOPENED: Final = ("open", "unknown")
+"""States of items that go on when their run is joined again."""
 _PAGE: Final = 256
 
 Resumes = Callable[[SessionRecord], bool]
-"""Whether the harness of a session resumes: its loop runs here, and a run that was left is gone on with."""
+"""Whether a run that was left is gone on with: its harness has its loop here, or at a service without this program."""
 
 
 def nobody_resumes(_: SessionRecord) -> bool:
@@ -131,6 +136,16 @@ def continuable(tx: AgentTx, session_id: str) -> tuple[RunRecord, ...]:
     return (run,)
 
 
+def rejoinable(tx: AgentTx, session_id: str) -> tuple[RunRecord, ...]:
+    """The newest run of a session at a service, if it is not known what became of it; it is looked for again."""
+    runs = tx.runs(session_id)
+    if not runs or runs[-1].phase != "unknown" or _unresolved(tx, runs[-1].run_id):
+        return ()
+    run = msgspec.structs.replace(runs[-1], phase="dispatched", finished_ms=None)
+    tx.put_run(run)
+    return (run,)
+
+
 class Past(NamedTuple):
     """What a session has behind it when it is opened again.
 
@@ -202,6 +217,9 @@ class TakenUp(NamedTuple):
         asked_again: whether a reply is asked for once more.
         was_parked: whether it waited for a person.
         changed: files that it has changed, one after the other.
+        known: of a run that is joined again: what it has in the transcript, where that goes by the service's ids.
+        remarks: codes and words of its notices.
+        unknown_notice: the item that says that it is not known what became of it.
     """
 
     run: RunRecord
@@ -213,6 +231,9 @@ class TakenUp(NamedTuple):
     asked_again: bool = False
     was_parked: bool = False
     changed: tuple[Artifact, ...] = ()
+    known: tuple[ItemRecord, ...] = ()
+    remarks: tuple[tuple[str, str], ...] = ()
+    unknown_notice: str | None = None
 
 
 def take_up(tx: AgentTx, run_id: str, sequence_mark: int) -> TakenUp | None:
@@ -267,6 +288,46 @@ def resume(tx: AgentTx, run_id: str, sequence_mark: int, now_ms: int) -> TakenUp
         asked_again,
         was_parked,
         _changed_in(tx, run),
+    )
+
+
+def rejoin(tx: AgentTx, run_id: str, sequence_mark: int) -> TakenUp | None:
+    """Write that a run at a service is joined again. None when it cannot be, because of what a tool may have done.
+
+    What was being told to the service is as if it were not: the service's own record says whether it arrived.
+    """
+    run = tx.run(run_id)
+    if run is None or run.phase != "dispatched" or _unresolved(tx, run_id):
+        return None
+    for call in tx.tool_calls(run_id):
+        if call.phase == "delivering":
+            tx.put_tool_call(msgspec.structs.replace(call, phase="acknowledged"))
+    known: list[ItemRecord] = []
+    remarks: list[tuple[str, str]] = []
+    unknown_notice: str | None = None
+    for head in _items_of(tx, run):
+        notice = head.kind == "notice"
+        if not notice and "native" not in head.about:
+            continue
+        item = tx.item(head.item_id)
+        if item is None:
+            continue
+        if not notice:
+            # Of what has ended it is enough that it has.
+            known.append(item if item.state in REOPENED else msgspec.structs.replace(item, text=""))
+        elif item.code == UNKNOWN_CODE:
+            unknown_notice = item.item_id
+        else:
+            remarks.append((item.code, item.text))
+    run = msgspec.structs.replace(run, sequence_mark=sequence_mark)
+    tx.put_run(run)
+    return TakenUp(
+        run,
+        tx.count_items(run.session_id),
+        tuple(tx.tool_calls(run_id)),
+        known=tuple(known),
+        remarks=tuple(remarks),
+        unknown_notice=unknown_notice,
     )
 
 

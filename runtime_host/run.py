@@ -9,6 +9,8 @@ not know other runs, connectors or who reads. Invariants:
 - `run.finished` is the last event, published only after result and items are durable together; a run
   whose end is not known publishes none, and nothing is sent again.
 - Once asked to stop, a run is never `completed`.
+- A run at a service is watched from here and not driven: let go of, it goes on there; joined again, its input is not
+  sent, and what was published before is not published twice.
 - A run that waits for a person has no task, timer, lease or native side; taken up again, it goes on as after a restart.
 """
 
@@ -17,7 +19,7 @@ import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -36,7 +38,14 @@ from runtime_host.admission import (
 from runtime_host.canonical import clean_text, freeze
 from runtime_host.capabilities import Support
 from runtime_host.definitions import ImagePart, InputPart, ReasoningConfig, SessionOptions, WorkspaceFilePart
-from runtime_host.drivers.base import DriverRun, DriverSession, TranscriptMessage, Turn
+from runtime_host.drivers.base import (
+    DriverRun,
+    DriverSession,
+    RejoinableRun,
+    RejoinableSession,
+    TranscriptMessage,
+    Turn,
+)
 from runtime_host.errors import (
     AgentCapabilityUnsupportedError,
     AgentClosedError,
@@ -57,12 +66,16 @@ from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.recovery import (
     ASKED_AGAIN,
     ASKED_AGAIN_WORDS,
+    FOUND_OUT,
+    FOUND_OUT_WORDS,
+    REOPENED,
     UNKNOWN_CODE,
     UNKNOWN_TERMINATION,
     TakenUp,
     is_written,
     park,
     read_back,
+    rejoin,
     resume,
     take_up,
 )
@@ -75,7 +88,7 @@ from runtime_host.states import (
     RunStep,
     next_run_state,
 )
-from runtime_host.storage.base import AgentStore, AgentTx, ItemState, RunRecord
+from runtime_host.storage.base import OPEN_PHASES, AgentStore, AgentTx, ItemState, RunRecord
 from runtime_host.structured import judge, sentence
 from runtime_host.tools.base import CallHeldError, RunCompletion
 from runtime_host.tools.calls import RunChannel, SessionTools
@@ -109,9 +122,15 @@ _ITEM_END: Final[dict[RunState, ItemState]] = {
     "unknown": "unknown",
 }
 
-Ending = Literal["durable", "not_stored", "unconfirmed", "abandoned", "parked"]
+GOES_ON_THERE: Final = (
+    "This run goes on at its service, without this program. Resume its session to see what has become of it."
+)
+
+NOT_SENT: Final = "The session was let go of before this message was sent. It is sent when the session is resumed."
+
+Ending = Literal["durable", "not_stored", "unconfirmed", "abandoned", "parked", "left"]
 """How a run left its session: over and stored; over but not stored; perhaps still going on natively;
-not ended at all, because the loop or this library did; or waiting for a person."""
+not ended at all, because the loop or this library did; waiting for a person; or going on at a service, unwatched."""
 
 
 class Windows(NamedTuple):
@@ -137,7 +156,8 @@ class RunSeat(NamedTuple):
         tools: host tools of the session.
         workspace: the folder that the session works in, held by this run.
         structured_output: how the harness carries schemas.
-        resumes, parks: what the driver says of itself.
+        resumes, parks, rejoins: what the driver says of itself.
+        settle_s: how long its far side may take to confirm an end.
     """
 
     session_id: str
@@ -155,6 +175,8 @@ class RunSeat(NamedTuple):
     structured_output: Support = "unsupported"
     resumes: bool = False
     parks: bool = False
+    rejoins: bool = False
+    settle_s: float = 0.0
 
 
 class SteerSeat(NamedTuple):
@@ -391,6 +413,12 @@ class Run:
         elif self._stop_parked is not None and self.parked:
             self._stop_parked()
 
+    async def release(self) -> None:
+        """Watch it no longer; it goes on at its service. Returns once nothing of it goes on here."""
+        if self._drive is not None:
+            self._drive.ask_leave()
+        await self._settled.wait()
+
     def stop_with(self, signal: AbortSignal) -> None:
         """Ask for the end when the signal is raised, as long as the run goes on."""
         if not self.done:
@@ -403,7 +431,7 @@ class Run:
             self.journal.close()
             self._lose(WAITS)
             return
-        self._lose("The session was let go of before this message was sent. It is sent when the session is resumed.")
+        self._lose(NOT_SENT)
 
     def waits_for_person(self, stop: Callable[[], None]) -> None:
         """It is parked. `stop` ends it all the same."""
@@ -476,7 +504,11 @@ class _Drive:
             redactor=self._published,
             limit_bytes=limits.output_bytes,
             now_ms=_now_ms,
+            rejoins=seat.rejoins,
         )
+        self._settle_s = max(seat.windows.cleanup_s, seat.settle_s)
+        self._leave_asked: asyncio.Future[None] = self._loop.create_future()
+        self._unknown_notice: str | None = None
         self._stop_reason: str | None = None
         self._stop_asked: asyncio.Future[None] = self._loop.create_future()
         self._over = False
@@ -515,6 +547,11 @@ class _Drive:
             self._stop_reason = reason
             self._stop_asked.set_result(None)
 
+    def ask_leave(self) -> None:
+        """Ask for the end of the watching. After the outcome is decided it is too late."""
+        if not self._leave_asked.done() and not self._over:
+            self._leave_asked.set_result(None)
+
     # ------------------------------------------------------------------------- from dispatch to end
 
     async def _live(self) -> None:
@@ -534,6 +571,9 @@ class _Drive:
             return await self._go_on()
         if self._stop_reason is not None:
             return _Outcome("withdraw")
+        if self._leave_asked.done():
+            # Not sent yet: that is done when the session is opened again.
+            return _Outcome("leave")
         try:
             # What the harness was opened as is durable with it: after a crash the session is found by that.
             state = self._driver_state_if_any()
@@ -588,9 +628,11 @@ class _Drive:
     async def _go_on(self) -> _Outcome:
         """Take the run up where it was left: its input was sent, and what is done next was certainly not done."""
         run_id, mark = self.run.run_id, self._sequence_mark
-        resumes, has_tools = self.seat.resumes, self.seat.tools is not None
+        resumes, has_tools, rejoins = self.seat.resumes, self.seat.tools is not None, self.seat.rejoins
 
         def taking(tx: AgentTx) -> TakenUp | None:
+            if rejoins:
+                return rejoin(tx, run_id, mark)
             if resumes:
                 return resume(tx, run_id, mark, _now_ms())
             return take_up(tx, run_id, mark) if has_tools else None
@@ -614,6 +656,9 @@ class _Drive:
         self.transcript.start_at(self._first_position, made)
         for call_id, item in taken.calls_shown:
             self.transcript.adopt(call_id, item)
+        if rejoins:
+            self.intake.recognise(taken.known, REOPENED, taken.remarks)
+            self._unknown_notice = taken.unknown_notice
         self._publish_gone_on(taken, seen)
         return await self._begin_timed(taken)
 
@@ -637,7 +682,8 @@ class _Drive:
             self.journal.append("diagnostic", {"code": ASKED_AGAIN, "level": "warning", "message": ASKED_AGAIN_WORDS})
 
     async def _timed(self) -> _Outcome:
-        if self._stop_reason is not None:
+        if self._stop_reason is not None and not (self._goes_on and self.seat.rejoins):
+            # One that goes on at a service has to be stopped there.
             self.run._step("stop")
             return _Outcome("cancel")
         wall_time_ms = self.seat.options.policy.limits.wall_time_ms
@@ -651,10 +697,12 @@ class _Drive:
     async def _dispatch(self) -> _Outcome:
         starting = self._spawn(self._start())
         await self._until_stop_or(starting)
-        if not starting.done():
+        if not starting.done() and self._stop_reason is not None:
             self.run._step("stop")
-            if not await self._ended_in_window(starting):
+            if not await self._ended_in_window(starting) and not self._leave_asked.done():
                 return _Outcome("lose")
+        if not starting.done() and not await self._ends_within(starting, self.seat.windows.cleanup_s):
+            return _Outcome("leave")
         try:
             native = starting.result()
         except asyncio.CancelledError:
@@ -670,21 +718,22 @@ class _Drive:
         if any(isinstance(part, WorkspaceFilePart) for part in self.parts):
             await in_own_thread(self._check_files, "look at files")
         parts = await self._whole_parts() if self.parts else ()
-        return await self.seat.driver_session.start(
-            Turn(
-                run_id=self.run.run_id,
-                text=str(self.run._record.input["text"]),
-                model=self.model,
-                reasoning=self.reasoning,
-                read_transcript=self._read_transcript,
-                # Also where nothing is offered: a call of what is not there is answered with why.
-                tools=self._channel,
-                parts=parts,
-                response_format=self.schema,
-                metadata=freeze(self.run._record.input.get("metadata") or {}),
-                lane=self._lane,
-            )
+        turn = Turn(
+            run_id=self.run.run_id,
+            text=str(self.run._record.input["text"]),
+            model=self.model,
+            reasoning=self.reasoning,
+            read_transcript=self._read_transcript,
+            # Also where nothing is offered: a call of what is not there is answered with why.
+            tools=self._channel,
+            parts=parts,
+            response_format=self.schema,
+            metadata=freeze(self.run._record.input.get("metadata") or {}),
+            lane=self._lane,
         )
+        if self._goes_on and self.seat.rejoins:
+            return await cast("RejoinableSession", self.seat.driver_session).rejoin(turn)
+        return await self.seat.driver_session.start(turn)
 
     async def _whole_parts(self) -> tuple[InputPart, ...]:
         """The parts of the input, its pictures with their bytes."""
@@ -718,12 +767,15 @@ class _Drive:
     async def _observe(self, native: DriverRun) -> _Outcome:
         pump = self._spawn(self._pump(native))
         await self._until_stop_or(pump)
-        if not pump.done():
+        if not pump.done() and not self._leave_asked.done():
             if self.run.state == "running":
                 self.run._step("stop")
             await self._cancel_native(native)
-            if not await self._ended_in_window(pump):
+            if not await self._ended_in_window(pump) and not self._leave_asked.done():
                 return _Outcome("lose")
+        if not pump.done():
+            await self._release_native(cast("RejoinableRun", native), pump)
+            return _Outcome("leave")
         failure = None if pump.cancelled() else pump.exception()
         if failure is not None:
             # The native side may still be at it: ask it to stop, and believe only its own end.
@@ -781,8 +833,17 @@ class _Drive:
 
     # -------------------------------------------------------------------------------------- windows
 
+    async def _release_native(self, native: RejoinableRun, pump: "asyncio.Task[None]") -> None:
+        window_s = self.seat.windows.cleanup_s
+        releasing = self._spawn(native.release())
+        if not await self._ends_within(releasing, window_s) or releasing.exception() is not None:
+            _log.info("watching of run %s was given up without an end of its own", self.run.run_id)
+        if not await self._ends_within(pump, window_s):
+            # It is nothing but a reader.
+            await asyncio.wait({pump}, timeout=window_s)
+
     async def _until_stop_or(self, task: "asyncio.Task[Any]") -> None:
-        either: set[asyncio.Future[Any]] = {task, self._stop_asked}
+        either: set[asyncio.Future[Any]] = {task, self._stop_asked, self._leave_asked}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
     async def _cancel_native(self, native: DriverRun) -> None:
@@ -806,7 +867,16 @@ class _Drive:
         return result
 
     async def _ended_in_window(self, task: "asyncio.Task[Any]") -> bool:
-        done, _ = await asyncio.wait({task}, timeout=self.seat.windows.cleanup_s)
+        """Whether the far side has confirmed an end in time; asked to leave meanwhile, that is not waited for."""
+        either: set[asyncio.Future[Any]] = {task, self._leave_asked}
+        await asyncio.wait(either, timeout=self._settle_s, return_when=asyncio.FIRST_COMPLETED)
+        ended = task.done()
+        if not ended and not self._leave_asked.done():
+            task.cancel()
+        return ended
+
+    async def _ends_within(self, task: "asyncio.Task[Any]", window_s: float) -> bool:
+        done, _ = await asyncio.wait({task}, timeout=window_s)
         if not done:
             task.cancel()
         return bool(done)
@@ -977,6 +1047,9 @@ class _Drive:
         if outcome.step == "park":
             await self._park(outcome)
             return
+        if outcome.step == "leave":
+            await self._leave()
+            return
         await self._stop_writing()
         if self.journal.numbers_taken == 0:
             self._publish_started()
@@ -1052,11 +1125,42 @@ class _Drive:
                 self.run._decided = True
         self.seat.ended(self.run, "parked")
 
+    async def _leave(self) -> None:
+        """Write how far the run was seen, and let go of it: it goes on at its service, or is sent when resumed."""
+        await self._stop_writing()
+        self.intake.flush()
+        if self.run.state != "admitted":
+            self.run._step("leave")
+        batch = self.transcript.pending_writes()
+        record = msgspec.structs.replace(self.run._record, sequence_mark=self._sequence_mark)
+        state = self._driver_state_if_any()
+
+        def leaving(tx: AgentTx) -> None:
+            session, known = tx.session(record.session_id), tx.run(record.run_id)
+            if session is None or known is None or known.phase not in OPEN_PHASES:
+                return
+            write_items(tx, batch.writes)
+            tx.put_run(msgspec.structs.replace(known, sequence_mark=max(known.sequence_mark, record.sequence_mark)))
+            if self._channel is not None and self._channel.answered:
+                outbox.confirm(tx, record.run_id)
+            if state is not None and known.phase == "dispatched":
+                tx.put_session(msgspec.structs.replace(session, driver_state=state))
+
+        try:
+            await self.seat.store.transact(leaving)
+        except StorageError as error:
+            # What is stored of it was enough to find it; the rest is seen again when it is joined again.
+            _log.warning("how far run %s was seen was not written: %s", self.run.run_id, error.error_code)
+        self.journal.close()
+        self.seat.ended(self.run, "left")
+        self.run._lose(GOES_ON_THERE if self.run.state != "admitted" else NOT_SENT)
+
     async def _conclude_unknown(self, outcome: _Outcome) -> None:
         self.run._step("lose")
         self.intake.end_items("unknown")
         sentence = UNKNOWN_TERMINATION if outcome.error is None else self._masked(outcome.error).message
-        self.transcript.notice(sentence, state="unknown", code=UNKNOWN_CODE)
+        if self._unknown_notice is None:
+            self.transcript.notice(sentence, state="unknown", code=UNKNOWN_CODE)
         record = msgspec.structs.replace(
             self.run._record, phase="unknown", finished_ms=_now_ms(), sequence_mark=self._sequence_mark
         )
@@ -1122,6 +1226,8 @@ class _Drive:
                 return
             write_items(tx, batch.writes)
             tx.put_run(record)
+            if self._unknown_notice is not None and record.phase != "unknown":
+                tx.finish_item(self._unknown_notice, state="complete", text=FOUND_OUT_WORDS, code=FOUND_OUT)
             self._write_lane(tx, answers)
             lane.end_run(
                 tx,
@@ -1131,7 +1237,11 @@ class _Drive:
                 marks=self.seat.resumes,
                 now_ms=_now_ms(),
             )
-            if self._channel is not None:
+            if self._channel is not None and self.seat.rejoins and record.phase == "unknown":
+                # Its service may still ask for them.
+                if self._channel.answered:
+                    outbox.confirm(tx, record.run_id)
+            elif self._channel is not None:
                 outbox.close_run(tx, record.run_id, answered=self._channel.answered)
             kept = session.driver_state if driver_state is None else driver_state
             if kept != session.driver_state or session.status != status:

@@ -14,13 +14,13 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Protocol, Self
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self, cast
 
 import msgspec
 from pydantic import ValidationError
 
 from runtime_host.admission import check_capabilities
-from runtime_host.canonical import FrozenDict, digest
+from runtime_host.canonical import FrozenDict, digest, freeze
 from runtime_host.capabilities import (
     UNKNOWN,
     AgentInspection,
@@ -34,7 +34,7 @@ from runtime_host.capabilities import (
     strongest,
 )
 from runtime_host.definitions import AgentDefinition, SessionOptions, TrustedContext
-from runtime_host.drivers.base import AgentDriver, DriverSession, SessionOpening
+from runtime_host.drivers.base import AgentDriver, DriverSession, ServiceDriver, SessionOpening
 from runtime_host.errors import (
     AgentBusyError,
     AgentClosedError,
@@ -65,6 +65,7 @@ from runtime_host.recovery import (
     continuable,
     left_to_do,
     look_back,
+    rejoinable,
     settle_unknown,
     settle_unsendable,
     take_stock,
@@ -89,6 +90,7 @@ from runtime_host.tools.base import (
     OnRetainedObservation,
     ReconcileBounds,
     Reconciliation,
+    ToolOffer,
     ToolResolver,
 )
 from runtime_host.tools.calls import HOLD_WAIT_S, SessionTools, unresolved_error
@@ -257,11 +259,31 @@ class LocalBackend:
     def driven(self, driver_id: str) -> Driven:
         """What a driver says of itself; nothing, when there is none of this id."""
         driver = self._drivers.get(driver_id)
-        return Driven(getattr(driver, "resumes", False) is True, getattr(driver, "parks", False) is True)
+        return Driven(
+            getattr(driver, "resumes", False) is True,
+            getattr(driver, "parks", False) is True,
+            getattr(driver, "rejoins", False) is True,
+            float(getattr(driver, "settle_s", 0.0)),
+        )
 
-    def resumes(self, record: SessionRecord) -> bool:
+    def goes_on(self, record: SessionRecord) -> bool:
         """Whether a run that a stopped process left in this session is gone on with."""
-        return self.driven(str(record.options["execution"]["driver"])).resumes
+        driven = self.driven(str(record.options["execution"]["driver"]))
+        return driven.resumes or driven.rejoins
+
+    def check_storage(self, driver_id: str) -> None:
+        """Refuse a harness at a service where what is made there would be forgotten with this process.
+
+        Raises:
+            AgentDriverConfigurationError: code ``STORAGE_REQUIRED``.
+        """
+        if self.driven(driver_id).rejoins and self.durability != "durable":
+            raise AgentDriverConfigurationError(
+                f"{driver_id} works at a service, also without this program. It needs storage that outlives the "
+                "process, so that what it does there is found again.",
+                code="STORAGE_REQUIRED",
+                details={"driver": driver_id, "durability": self.durability},
+            )
 
     def gateway(self, agent_id: str) -> Gateway:
         """The one gateway of an agent. Opens nothing by itself.
@@ -449,6 +471,27 @@ class LocalBackend:
             lambda: self._shared_leases.take(workspace.root, workspace.ancestry, holder, overlaps), "take folder"
         )
 
+    async def discard(self, driver_id: str, opening: SessionOpening) -> None:
+        """Have a harness remove what its session owns at a service; nothing, where it has none.
+
+        Raises:
+            AgentRuntimeError: something may be left.
+        """
+        if not self.driven(driver_id).rejoins:
+            return
+        driver = cast("ServiceDriver", self.driver(driver_id))
+        try:
+            await driver.discard(opening)
+        except AgentRuntimeError:
+            raise
+        except Exception as error:
+            raise AgentNativeExecutionError(
+                f"{driver_id} could not remove what it keeps at its service ({type(error).__name__}), "
+                "so the session stays. Delete it again.",
+                native_code="DISCARD_FAILED",
+                details={"driver": driver_id, "session_id": opening.session_id},
+            ) from None
+
     def _check_no_credential(self, definition: AgentDefinition, options: SessionOptions) -> None:
         for what, value in (
             ("definition", definition.model_dump(mode="json")),
@@ -546,9 +589,10 @@ class AgentRuntime:
 
         Raises:
             AgentScopeMismatchError: there is no such session, or it is not of this context.
-            AgentBusyError: a run of it goes on.
+            AgentBusyError: a run of it goes on, here or at its service.
             AgentUnresolvedEffectError: a tool of it may have acted, and that is not found out yet.
-            AgentNativeExecutionError: what its harness keeps of it could not be removed, so its record stays.
+            AgentNativeExecutionError, ConnectorError: what its harness keeps of it could not be removed, so its record
+                stays.
             AgentDriverNotFoundError: its harness is not there to remove what it keeps.
             StorageError: it is still there.
         """
@@ -559,7 +603,8 @@ class AgentRuntime:
             opened = self.backend.open_session(record.session_id)
             session = self._ours(opened) if opened is not None else None
             looked = session.inspect_state().reconciliation if session is not None else None
-            await store.read(lambda tx: _check_deletable(tx, record.session_id, looked))
+            rejoins = self.backend.driven(str(record.options["execution"]["driver"])).rejoins
+            await store.read(lambda tx: _check_deletable(tx, record.session_id, looked, rejoins=rejoins))
             if session is not None:
                 if verdict("delete", session.state) == "busy":
                     raise AgentBusyError(
@@ -568,6 +613,7 @@ class AgentRuntime:
                     )
                 await session.destroy(forget=False)
                 record = await self._checked_record(store, reference, context)
+            await self._discard(store, record)
             await self._forget(record)
             await store.transact(lambda tx: _delete(tx, record.session_id))
             if self.backend.plugins:
@@ -622,7 +668,7 @@ class AgentRuntime:
         self._check_open()
         store = await self.backend.storage(agent_id)
         live = self.backend.live_runs
-        resumes = self.backend.resumes
+        resumes = self.backend.goes_on
         stock = await store.transact(
             lambda tx: take_stock(tx, live=live, session_id=None, now_ms=_now_ms(), resumes=resumes)
         )
@@ -639,7 +685,7 @@ class AgentRuntime:
     async def aclose(self) -> None:
         """Let go of every session opened here, and destroy the backend if it is owned. Idempotent.
 
-        What harnesses keep of the sessions stays, so that these can be resumed.
+        What harnesses keep of the sessions stays, so that these can be resumed. What goes on at a service goes on.
         """
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._aclose())
@@ -654,7 +700,7 @@ class AgentRuntime:
 
     async def _aclose(self) -> None:
         sessions = self.backend.sessions_of(self)
-        await asyncio.gather(*(session.destroy(forget=False) for session in sessions))
+        await asyncio.gather(*(session.destroy(forget=False, leave=True) for session in sessions))
         if self._owns_backend:
             await self.backend.aclose()
 
@@ -664,6 +710,7 @@ class AgentRuntime:
 
     async def _open_session(self, definition: AgentDefinition, options: SessionOptions) -> Session:
         inspection = await self._inspect(definition, options)
+        self.backend.check_storage(options.execution.driver)
         # From here on the folder is what its name led to now.
         options = _at_root(options, inspection)
         workspace = await self.backend.workspace(options)
@@ -719,9 +766,12 @@ class AgentRuntime:
                 session_id=session_id,
                 now_ms=_now_ms(),
                 reconciled=True,
-                resumes=self.backend.resumes,
+                resumes=self.backend.goes_on,
             )
-            waiting = stock.waiting or (continuable(tx, session_id) if tools is not None else ())
+            if self.backend.driven(options.execution.driver).rejoins:
+                waiting = stock.waiting or rejoinable(tx, session_id)
+            else:
+                waiting = stock.waiting or (continuable(tx, session_id) if tools is not None else ())
             current = tx.session(session_id)
             if current is not None and current.status != "open":
                 tx.put_session(msgspec.structs.replace(current, status="open"))
@@ -898,15 +948,43 @@ class AgentRuntime:
         driver = self.backend.driver(options.execution.driver)
         offers = tools.offers if tools is not None else ()
         try:
-            return await driver.open(
-                SessionOpening(record.session_id, definition, options, record.driver_state, offers)
-            )
+            store = await self.backend.storage(definition.id)
+            return await driver.open(self._opening(store, record, definition, options, offers))
         except AgentRuntimeError:
             raise
         except Exception as error:
             raise AgentNativeExecutionError(
                 f"{driver.driver_id} could not open a session ({type(error).__name__})."
             ) from error
+
+    def _opening(
+        self,
+        store: AgentStore,
+        record: SessionRecord,
+        definition: AgentDefinition,
+        options: SessionOptions,
+        offers: tuple[ToolOffer, ...] = (),
+    ) -> SessionOpening:
+        session_id, redactor = record.session_id, self.backend.redactor
+
+        async def keep(state: dict[str, Any]) -> None:
+            kept: dict[str, Any] = freeze(redactor.value(state))
+
+            def put(tx: AgentTx) -> bool:
+                current = tx.session(session_id)
+                if current is not None:
+                    tx.put_session(msgspec.structs.replace(current, driver_state=kept))
+                return current is not None
+
+            if not await store.transact(put):
+                raise AgentClosedError("The session was deleted.", details={"session_id": session_id})
+
+        return SessionOpening(session_id, definition, options, record.driver_state, offers, keep)
+
+    async def _discard(self, store: AgentStore, record: SessionRecord) -> None:
+        """Have the harness of a session remove what that owns at a service."""
+        definition, options = AgentDefinition.model_validate(record.definition), _captured(record.options)
+        await self.backend.discard(options.execution.driver, self._opening(store, record, definition, options))
 
     async def _close_native(self, driver_session: DriverSession | None, tools: SessionTools | None) -> None:
         try:
@@ -954,9 +1032,16 @@ def _put_new(tx: AgentTx, record: SessionRecord, configuration_revision: str | N
         tx.put_fact(session_fact(record.session_id, CONFIGURATION), {"revision": configuration_revision})
 
 
-def _check_deletable(tx: AgentTx, session_id: str, looked: Reconciliation | None = None) -> None:
+def _check_deletable(
+    tx: AgentTx, session_id: str, looked: Reconciliation | None = None, *, rejoins: bool = False
+) -> None:
     for call in tx.unresolved_tool_calls(session_id):
         raise unresolved_error(call, looked)
+    if rejoins and any(run.phase == "dispatched" for run in tx.runs(session_id)):
+        raise AgentBusyError(
+            "An answer is still being made at the service. Open the conversation and stop it before it is deleted.",
+            details={"session_id": session_id},
+        )
 
 
 def _delete(tx: AgentTx, session_id: str) -> None:

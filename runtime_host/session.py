@@ -62,7 +62,7 @@ from runtime_host.errors import (
 from runtime_host.intake import Redactor
 from runtime_host.loop import held, lane
 from runtime_host.loop.own_thread import in_own_thread
-from runtime_host.recovery import NO_PAST, Past, continuable
+from runtime_host.recovery import NO_PAST, Past, continuable, rejoinable
 from runtime_host.run import Ending, Run, RunSeat, SteerSeat, Windows, make_journal
 from runtime_host.states import Operation, SessionState, SessionStep, Verdict, next_session_state, verdict
 from runtime_host.storage.base import AgentStore, AgentTx, ItemHead, RunRecord, SessionRecord, ToolCallRecord
@@ -203,6 +203,8 @@ class Driven(NamedTuple):
 
     resumes: bool = False
     parks: bool = False
+    rejoins: bool = False
+    settle_s: float = 0.0
 
 
 class _Looked(NamedTuple):
@@ -446,7 +448,8 @@ class Session:
     async def reconcile(self) -> tuple[UnresolvedEffect, ...]:
         """Find out what came of interrupted tools, from their source; executes and sends nothing that was before.
 
-        A run that waited for that goes on with the original results.
+        A run that waited for that goes on with the original results. With a harness whose work goes on at a service,
+        what became of an input is looked for there again; its run is then the active one, until that is known.
 
         Returns:
             what is still not known, and blocks the session.
@@ -459,9 +462,39 @@ class Session:
             raise self._refusal("run", "closed")
         if self._tools is not None:
             session_id = self.session_id
-            if not await self._tools.reconcile() and self._state == "ready":
+            if not await self._tools.reconcile() and self._state == "ready" and not self._driven.rejoins:
                 self.take_unsent(await self._store.transact(lambda tx: continuable(tx, session_id)))
+        if self._driven.rejoins and self._driver_session is not None and self._active is None:
+            await self._rejoin()
         return tuple(effect for effect in self.inspect_state().unresolved_effects if effect.kind == "tool-result")
+
+    async def _rejoin(self) -> None:
+        """Look at its service for what became of the newest run, where that is not known."""
+        session_id = self.session_id
+
+        def take(tx: AgentTx) -> tuple[RunRecord, ...]:
+            found, record = rejoinable(tx, session_id), tx.session(session_id)
+            if found and record is not None and record.status != "open":
+                tx.put_session(msgspec.structs.replace(record, status="open"))
+            return found
+
+        if self._state not in ("ready", "failed"):
+            return
+        # Before anything is awaited, as an input does.
+        before = self._state
+        self._step("rejoin" if before == "failed" else "reserve")
+        try:
+            found = await self._store.transact(take)
+        except BaseException:
+            self._step("run_unconfirmed" if before == "failed" else "release")
+            raise
+        if not found:
+            self._step("run_unconfirmed" if before == "failed" else "release")
+            return
+        self._unknown = None
+        self._runs.pop(found[0].run_id, None)
+        self._home.live_runs.add(found[0].run_id)
+        self._begin(found[0])
 
     async def cancel_active_run(self) -> None:
         """Stop the run that goes on, if one does; returns once it has ended.
@@ -687,12 +720,16 @@ class Session:
     async def detach(self) -> None:
         """Let go of the session and keep all of it; it can be resumed.
 
+        A run that goes on at a service goes on there; one of this computer would end, so it is in the way.
+
         Raises:
             AgentBusyError: a run of this computer goes on and would end with the session.
             AgentSessionRecoveryError: it could not be stored; the reference stays good.
         """
         async with self._leaving:
             judged = verdict("detach", self._state)
+            if self._driven.rejoins and self._state == "running" and self._admitting is None:
+                judged = "do"
             if judged == "done_already":
                 return
             if judged != "do":
@@ -701,6 +738,8 @@ class Session:
 
     async def _detach(self) -> None:
         self._step("detach")
+        if self._active is not None:
+            await self._active.release()
         try:
             await self._store_status("detached")
         except StorageError as error:
@@ -715,10 +754,11 @@ class Session:
         self._step("detached")
         self._leave()
 
-    async def destroy(self, *, forget: bool = True) -> None:
+    async def destroy(self, *, forget: bool = True, leave: bool = False) -> None:
         """Stop what runs and let go of the handle; the record and the transcript stay. Idempotent.
 
         Args:
+            leave: whether a run that goes on at a service goes on there, unwatched. One of this computer is stopped.
             forget: whether its harness removes what it keeps of the session on this computer. A harness that keeps
                 its own memory of it, a command line program, then does not go on with it. False keeps all of it.
 
@@ -729,16 +769,18 @@ class Session:
         """
         async with self._leaving:
             if verdict("destroy", self._state) == "do":
-                await self._destroy(forget)
+                await self._destroy(forget, leave and self._driven.rejoins)
 
-    async def _destroy(self, forget: bool) -> None:
+    async def _destroy(self, forget: bool, leave: bool) -> None:
         self._step("destroy")
         if self._admitting is not None:
             closed = AgentClosedError("The session was let go of before the message was sent.")
             _interrupt(self._admitting.interrupt, closed)
             await asyncio.wait({self._admitting.task})
         active = self._active
-        if active is not None:
+        if active is not None and leave:
+            await active.release()
+        elif active is not None:
             try:
                 await active.cancel()
             except AgentSessionRecoveryError:
@@ -1032,6 +1074,8 @@ class Session:
                 structured_output=self._structured_output(),
                 resumes=self._driven.resumes,
                 parks=self._driven.parks,
+                rejoins=self._driven.rejoins,
+                settle_s=self._driven.settle_s,
             )
         )
         if self._state == "destroying":
@@ -1059,6 +1103,10 @@ class Session:
         if ending == "parked":
             self._run_parked(run)
             return
+        if ending == "left":
+            self._give_back(run.run_id)
+            self._home.live_runs.discard(run.run_id)
+            return
         if ending in ("durable", "not_stored"):
             self._give_back(run.run_id)
         elif (lease := self._leases.pop(run.run_id, None)) is not None:
@@ -1079,6 +1127,7 @@ class Session:
             self._unknown = UnresolvedEffect.of_run(run.run_id, time.time_ns() // 1_000_000)
         if ending == "unconfirmed":
             self._home.live_runs.discard(run.run_id)
+        if ending == "unconfirmed" and not self._driven.rejoins:
             self._quarantined = True
             self._home.quarantine(self.session_id)
             if self._state == "failed":

@@ -8,7 +8,7 @@ Four things that are often taken for one another:
 
 =========  ==============================================================================================
 stop       ends the run: the native side is asked, and the run is over once that is confirmed
-detach     lets go of the session and keeps everything: record, driver state, native work of a service
+detach     lets go of the session and keeps everything: record, driver state, native work of a service, which goes on
 destroy    stops the run, then lets go of the local handle; the record stays until it is deleted
 delete     removes the session's record, requests, runs and items, and what the driver owns for it
 =========  ==============================================================================================
@@ -30,6 +30,7 @@ SessionStep = Literal[
     "detached",
     "detach_failed",
     "run_parked",
+    "rejoin",
     "destroy",
     "destroyed",
     "deleted",
@@ -58,6 +59,7 @@ RunStep = Literal[
     "cancel",
     "cut_short",
     "lose",
+    "leave",
     "withdraw",
 ]
 
@@ -80,6 +82,12 @@ SESSION_STEPS: Final[dict[tuple[SessionState, SessionStep], SessionState]] = {
     ("destroying", "run_unconfirmed"): "destroying",
     ("destroying", "release"): "destroying",
     ("ready", "detach"): "detaching",
+    # Only of a harness whose work goes on without this program. A run that ends meanwhile changes nothing.
+    ("running", "detach"): "detaching",
+    ("detaching", "run_ended"): "detaching",
+    ("detaching", "run_unconfirmed"): "detaching",
+    # What became of an input is looked for again, where it went on without this program.
+    ("failed", "rejoin"): "running",
     ("detaching", "detached"): "detached",
     ("detaching", "detach_failed"): "failed",
     ("ready", "destroy"): "destroying",
@@ -109,6 +117,10 @@ RUN_STEPS: Final[dict[tuple[RunState, RunStep], RunState]] = {
     # A call waits for a person: nothing of the run goes on anywhere, until it is decided.
     ("running", "park"): "waiting",
     ("waiting", "take_up"): "dispatched",
+    # Watched no longer; it goes on at its service as it was.
+    ("dispatched", "leave"): "dispatched",
+    ("running", "leave"): "running",
+    ("stopping", "leave"): "stopping",
     # Asked to stop, by a person or by the wall clock: "completed" is no longer a way out.
     ("stopping", "cancel"): "cancelled",
     ("stopping", "fail"): "failed",

@@ -7,7 +7,8 @@ lost, whatever ends the run, but the middle of what is longer than its bound, an
 forgotten only after its end was acknowledged as durable; nothing unredacted is kept.
 """
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from runtime_host.canonical import FrozenDict, cut_utf8
@@ -131,6 +132,7 @@ class _Item:
         "item_id",
         "kind",
         "long",
+        "native",
         "parts",
         "position",
         "replaced",
@@ -161,6 +163,8 @@ class _Item:
         self.long: LongText | None = None
         # An earlier process wrote it, in whatever state: it is written again at its end only.
         self.adopted = False
+        # By what it is found again when its run is joined again; empty where it never is.
+        self.native = ""
 
     def know(self, about: dict[str, Any]) -> bool:
         """What is known of it now; whether that is news."""
@@ -227,6 +231,8 @@ class Transcript:
         redactor: applied to every text before it is kept.
         limit_bytes: bound of the run's reply text; None is no bound.
         now_ms: the wall clock.
+        rejoins: whether the run may be joined again by another process: items are then found again by what the native
+            side calls them. Of that a digest is kept.
     """
 
     def __init__(
@@ -238,7 +244,10 @@ class Transcript:
         redactor: TextRedactor,
         limit_bytes: int | None,
         now_ms: Callable[[], int],
+        rejoins: bool = False,
     ) -> None:
+        self._rejoins = rejoins
+        self._before: dict[tuple[ItemKind, str], _Item | None] = {}
         self._session_id = session_id
         self._run_id = run_id
         self._next_position = first_position
@@ -267,13 +276,51 @@ class Transcript:
 
     def adopt(self, native_id: str, record: ItemRecord) -> None:
         """A call of a tool that an earlier process began and that ends in this one. Before anything is taken."""
+        self._activities["tool", native_id] = self._as_before(record)
+
+    def _as_before(self, record: ItemRecord) -> _Item:
         item = _Item(record.item_id, record.kind, record.position, record.created_ms, None)
         item.replace(record.text)
         item.replaced = False
         item.durable_chars = item.chars
         item.about = record.about
         item.added = item.adopted = True
-        self._live[item.item_id] = self._activities["tool", native_id] = item
+        self._live[item.item_id] = item
+        return item
+
+    def _again(self, kind: ItemKind, native_id: str) -> _Item | None:
+        """An item that was begun before the run was joined again, the first time that something comes of it."""
+        key = kind, _digest(native_id)
+        item = self._before.get(key) if self._before else None
+        if item is not None:
+            del self._before[key]
+        return item
+
+    def recognise(self, records: Sequence[ItemRecord], reopened: Collection[str]) -> None:
+        """Items of the run from before it was joined again. Before anything is taken.
+
+        Args:
+            records: each with what the native side calls it.
+            reopened: states of those that go on, where they stand.
+        """
+        for record in records:
+            native = str(record.about.get("native", ""))
+            if record.state not in reopened:
+                self._before[record.kind, native] = None
+                continue
+            item = self._as_before(record)
+            item.native = native
+            item.about = {name: value for name, value in record.about.items() if name != "native"}
+            self._before[record.kind, native] = item
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there are items from before the run was joined again."""
+        return bool(self._before)
+
+    def has_ended(self, kind: ItemKind, native_id: str) -> bool:
+        """Whether it is an item that had ended before the run was joined again; nothing is taken of it any more."""
+        return self.remembers and self._before.get((kind, _digest(native_id)), self) is None
 
     # ------------------------------------------------------------------------------------ folding
 
@@ -284,6 +331,9 @@ class Transcript:
             if not text:
                 return None
             item = self._open(kind, native_id)
+        if item.adopted:
+            # Pieces in between were missed. Its end brings the whole of it.
+            return None
         stream = item.stream
         shown = stream.feed(text) if stream is not None else self._redactor.text(text)
         return self._grow(item, kind, shown) if shown else None
@@ -294,7 +344,7 @@ class Transcript:
         Returns:
             what no piece has given yet, and the item as it ended; no item when it never had text.
         """
-        item = self._by_native.pop((kind, native_id), None)
+        item = self._by_native.pop((kind, native_id), None) or self._again(kind, native_id)
         if item is None:
             if not text:
                 return None, None
@@ -327,7 +377,7 @@ class Transcript:
 
     def known(self, kind: ActivityKind, native_id: str) -> dict[str, Any]:
         """What is known of something that goes on."""
-        item = self._activities.get((kind, native_id))
+        item = self._activities.get((kind, native_id)) or self._begun_before(kind, native_id)
         return {} if item is None else item.about
 
     def shown_chars(self, kind: ActivityKind, native_id: str) -> int:
@@ -337,19 +387,28 @@ class Transcript:
 
     def activity(self, kind: ActivityKind, native_id: str, about: dict[str, Any] | None = None) -> Place:
         """Something that the harness does, opened when it is new; with what is known of it now."""
-        item = self._activities.get((kind, native_id))
+        item = self._activities.get((kind, native_id)) or self._begun_before(kind, native_id)
         opened = item is None
         if item is None:
             # A command's output arrives in pieces; all else comes whole, but for what a call shows meanwhile.
-            item = self._make(kind, self._redactor.stream() if kind == "command" else None)
+            item = self._make(kind, self._redactor.stream() if kind == "command" else None, native_id)
             self._activities[kind, native_id] = item
         if about is not None and item.know(about) and not opened:
             self._taken_chars += ITEM_CHARS
         return Place(item.item_id, item.position, opened)
 
+    def _begun_before(self, kind: ActivityKind, native_id: str) -> _Item | None:
+        item = self._again(kind, native_id)
+        if item is not None:
+            self._activities[kind, native_id] = item
+        return item
+
     def output(self, native_id: str, text: str, kind: Literal["command", "tool"] = "command") -> Piece | None:
         """Take more of what a command or a call writes, which was opened before. None when nothing may be shown yet."""
         item = self._activities[kind, native_id]
+        if item.adopted and item.native:
+            # Pieces in between were missed. Its end brings the whole of it.
+            return None
         if kind == "tool" and item.stream is None:
             item.stream = self._redactor.stream()
         self.fed_chars += len(text)
@@ -431,9 +490,11 @@ class Transcript:
 
     def close_open(self, state: ItemState) -> list[OpenItem]:
         """End whatever is open, with the text it has. What became of a thing that nobody ended is not known."""
-        ended = [*self._by_native.values(), *self._activities.values()]
+        before = [item for item in self._before.values() if item is not None]
+        ended = [*self._by_native.values(), *self._activities.values(), *before]
         self._by_native.clear()
         self._activities.clear()
+        self._before.clear()
         ended.sort(key=lambda item: item.position)
         for item in ended:
             if item.kind == "plan":
@@ -503,7 +564,7 @@ class Transcript:
             return [SettleItem(self._record(item, item.text()))]
         if not item.added:
             return [AddItem(self._record(item, item.text()))]
-        about = item.about if item.revision != item.durable_revision else None
+        about = self._kept_about(item) if item.revision != item.durable_revision else None
         if ended and (item.replaced or item.chars <= REWRITTEN_CHARS):
             return [FinishItem(item.item_id, item.state, item.text(), item.code, item.detail, about)]
         writes: list[ItemWrite] = []
@@ -533,14 +594,17 @@ class Transcript:
     # ------------------------------------------------------------------------------------- inside
 
     def _open(self, kind: TextKind, native_id: str) -> _Item:
-        item = self._by_native[kind, native_id] = self._make(kind, self._redactor.stream())
+        item = self._again(kind, native_id) or self._make(kind, self._redactor.stream(), native_id)
+        self._by_native[kind, native_id] = item
         if kind == "reply":
             self._last_reply = item
         return item
 
-    def _make(self, kind: ItemKind, stream: TextStream | None) -> _Item:
+    def _make(self, kind: ItemKind, stream: TextStream | None, native_id: str = "") -> _Item:
         self._made += 1
         item = _Item(f"{self._run_id}.{self._made}", kind, self._next_position, self._now_ms(), stream)
+        if self._rejoins and native_id:
+            item.native = _digest(native_id)
         self._next_position += 1
         self._taken_chars += ITEM_CHARS
         self._live[item.item_id] = item
@@ -595,8 +659,16 @@ class Transcript:
             created_ms=item.created_ms,
             code=item.code,
             detail=item.detail,
-            about=item.about,
+            about=self._kept_about(item),
         )
+
+    def _kept_about(self, item: _Item) -> dict[str, Any]:
+        return {**item.about, "native": item.native} if item.native else item.about
+
+
+def _digest(native_id: str) -> str:
+    """What is kept of a name that the native side gave: enough to know it again, and nothing of it."""
+    return hashlib.sha256(native_id.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def write_items(tx: AgentTx, writes: Sequence[ItemWrite]) -> None:

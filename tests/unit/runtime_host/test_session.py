@@ -194,8 +194,9 @@ async def test_an_input_accepted_while_the_session_is_let_go_is_withdrawn() -> N
     async with Stage() as stage:
         session = await stage.open()
         hold = stage.store.hold = asyncio.Event()
+        before = stage.store.commits
         call = asyncio.ensure_future(session.run("Hi"))
-        await asyncio.sleep(0.01)
+        await until(lambda: stage.store.commits > before)
         leaving = asyncio.ensure_future(session.destroy())
         await asyncio.sleep(0.01)
         hold.set()
