@@ -154,6 +154,8 @@ async def test_the_run_ends_right_and_everything_happens_once(what: str, hosted:
         assert (counts["sessions"], counts["inputs"], counts["results"], counts["steered"]) == (1, 1, 1, 0)
         assert place.acted == [{"city": "Rome"}]
         assert DEFAULT_KEY not in published
+        assert ("EVENT_TOO_LARGE" in published) == (what == "an event of 6 MB")
+        assert ("EVENT_UNKNOWN" in published) == (what == "an unknown type")
 
 
 # ---------------------------------------------------------------------------- what cannot go right
