@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from runtime_host.connectors.transport import Timeouts
-from runtime_host.definitions import JsonSchemaFormat, ReasoningConfig
+from runtime_host.definitions import JsonSchemaFormat, ReasoningConfig, TrustedContext
 from runtime_host.results import AgentResult
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.session import Session
@@ -47,9 +47,10 @@ class Place(NamedTuple):
 
 
 @asynccontextmanager
-async def _place(*, hosted: bool = True, **driver: Any) -> AsyncIterator[Place]:
-    acted: list[Any] = []
-    store = MemoryAgentStore()
+async def _host(
+    far: AgentsServer, store: MemoryAgentStore, acted: list[Any], **driver: Any
+) -> AsyncIterator[AgentRuntime]:
+    """One process of the host."""
 
     async def look(arguments: Any, _: ToolContext) -> str:
         acted.append(dict(arguments))
@@ -63,19 +64,26 @@ async def _place(*, hosted: bool = True, **driver: Any) -> AsyncIterator[Place]:
         tools = tuple(HostTool(name, "Tells the weather.", parameters, look) for name in names)
         return ResolvedTools(tools=tools, fingerprint="1")
 
-    async with AgentsServer() as far:
-        connectors = registry_of(far)
-        backend = LocalBackend(
-            drivers=[driver_for(connectors, **driver)],
-            storage=storage,
-            connectors=connectors,
-            durability="durable",
-            resolve_tools=resolve,
-        )
-        async with AgentRuntime(backend) as runtime:
-            definition = DEFINITION.model_copy(update={"tools": ("look",)})
-            session = await runtime.create_agent(definition).open_session(options_for(hosted))
-            yield Place(far, session, acted, store)
+    connectors = registry_of(far)
+    backend = LocalBackend(
+        drivers=[driver_for(connectors, **driver)],
+        storage=storage,
+        connectors=connectors,
+        durability="durable",
+        resolve_tools=resolve,
+    )
+    async with AgentRuntime(backend) as runtime:
+        yield runtime
+
+
+@asynccontextmanager
+async def _place(*, hosted: bool = True, **driver: Any) -> AsyncIterator[Place]:
+    acted: list[Any] = []
+    store = MemoryAgentStore()
+    async with AgentsServer() as far, _host(far, store, acted, **driver) as runtime:
+        definition = DEFINITION.model_copy(update={"tools": ("look",)})
+        session = await runtime.create_agent(definition).open_session(options_for(hosted))
+        yield Place(far, session, acted, store)
 
 
 async def _run(place: Place, words: str = "What is the weather in Rome?") -> tuple[AgentResult, str]:
@@ -335,3 +343,46 @@ async def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatc
         place.far.let_go()
         assert (await run.result()).output_text == "Done."
         assert (place.far.counts()["sessions"], place.far.counts()["inputs"]) == (1, 1)
+
+
+# ---------------------------------------------------------------------------- over the end of the program
+
+
+class _Kept(MemoryAgentStore):
+    """A store that outlives the runtime that used it."""
+
+    async def close(self) -> None:
+        """It stays for the next process."""
+
+
+async def test_a_run_goes_on_while_the_program_is_closed_and_is_found_again() -> None:
+    store, acted = _Kept(), list[Any]()
+    async with AgentsServer() as far:
+        far.answer(Say("I look.", phase="commentary"), Wait(), Use("look", {"city": "Rome"}), Say("It rains in Rome."))
+        async with _host(far, store, acted) as runtime:
+            definition = DEFINITION.model_copy(update={"tools": ("look",)})
+            session = await runtime.create_agent(definition).open_session(options_for(True))
+            run = await session.run("What is the weather in Rome?")
+            async for event in run.events():
+                if event.type == "agent.message.completed":
+                    break
+        assert far.session().running
+        far.let_go()
+        async with _host(far, store, acted) as later:
+            [recovered] = await later.recover(DEFINITION.id)
+            assert recovered.run is not None
+            assert recovered.run.run_id == run.run_id
+            events = [event async for event in recovered.run.events()]
+            result = await recovered.run.result()
+            assert (result.status, result.output_text) == ("completed", "It rains in Rome.")
+            said = [event.data["text"] for event in events if event.type == "agent.message.completed"]
+            assert said == ["It rains in Rome."], "what was shown before was shown twice"
+            assert "HISTORY_GAP" in [event.data["code"] for event in events if event.type == "diagnostic"]
+            assert recovered.session is not None
+            reference = recovered.session.reference()
+            await recovered.session.detach()
+            counts = far.counts()
+            assert (counts["sessions"], counts["inputs"], counts["results"], counts["cancels"]) == (1, 1, 1, 0)
+            assert acted == [{"city": "Rome"}]
+            await later.delete_session(reference, context=TrustedContext())
+            assert far.counts()["deletes"] == 1
