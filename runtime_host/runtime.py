@@ -53,7 +53,7 @@ from runtime_host.loop.credentials import MountCredentials, Outside
 from runtime_host.loop.gateway import HOLD_MS, IDLE_S, Gateway, Held, ResultShelf, Rights
 from runtime_host.loop.held import Decided
 from runtime_host.loop.kept import Ground
-from runtime_host.loop.mounts import OnUse
+from runtime_host.loop.mounts import OnUse, register_plugin
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.loop.plugins.base import Plugin
 from runtime_host.loop.sealing import Seals
@@ -1015,6 +1015,7 @@ def _by_id(plugins: Iterable[Plugin]) -> dict[str, Plugin]:
 
     Raises:
         AgentDriverConfigurationError: two of one id.
+        MountRefusedError: one that cannot be mounted as it is.
     """
     found: dict[str, Plugin] = {}
     for plugin in plugins:
@@ -1022,6 +1023,8 @@ def _by_id(plugins: Iterable[Plugin]) -> dict[str, Plugin]:
             raise AgentDriverConfigurationError(
                 f"Two plugins are called {plugin.id}; each may be registered once.", details={"plugin": plugin.id}
             )
+        # From the start of the host: what a person pastes is looked at for its shapes of secrets, too.
+        register_plugin(plugin)
         found[plugin.id] = plugin
     return found
 
