@@ -44,6 +44,7 @@ class HarnessWords(NamedTuple):
         billing: what is billed and where data goes, in a sentence; of a service only.
         deletes: what is deleted there with a conversation, in a sentence; of a service only.
         known_models: whether it is offered only with models that are known to work in it.
+        fixed: whether model and effort of a conversation stay as it began.
     """
 
     name: str
@@ -56,6 +57,7 @@ class HarnessWords(NamedTuple):
     billing: str = ""
     deletes: str = ""
     known_models: bool = False
+    fixed: bool = False
 
 
 def _billing(service: str) -> str:
@@ -119,6 +121,7 @@ HARNESSES: Final[Mapping[str, HarnessWords]] = MappingProxyType(
             billing=_billing("Anthropic"),
             deletes="At Anthropic: its session and its environment with all files; its agent is archived, as it "
             "cannot be deleted there.",
+            fixed=True,
         ),
     }
 )

@@ -1026,6 +1026,12 @@ class Conversations:
                     "Start a new conversation to use this model.",
                     code="CONVERSATION_BOUND",
                 )
+            if HARNESSES[choice.driver].fixed and kept != choice.record(effort):
+                raise AgentRuntimeError(
+                    f"At {choice.service} model and effort stay as the conversation began. Start a new conversation to "
+                    "use others.",
+                    code="CONVERSATION_BOUND",
+                )
             tx.put_conversation(_with(record, choice=choice.record(effort)))
 
         await self._profile.transact(put)

@@ -146,7 +146,8 @@ def _held(said: DriverInspection, name: str) -> str:
     by: dict[str, list[str]] = {}
     for field, word in _HELD.items():
         if (who := said.enforcement.get(field)) is not None:
-            by.setdefault(who.removeprefix(f"{said.driver_id}: ").replace(said.driver_id, name), []).append(word)
+            who = who.removeprefix(f"{said.driver_id}: ").replace(said.driver_id, name)
+            by.setdefault(f"the {who}".replace(": ", ", ", 1) if who.startswith("provider") else who, []).append(word)
     return ". ".join(f"{_listed(fields).capitalize()}: {who}" for who, fields in by.items())
 
 

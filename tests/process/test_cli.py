@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from desktop.choices import HARNESSES, NATIVE
 from tests.loopback.chat_server import DEFAULT_KEY, DEFAULT_REPLY, TOOL_MARKUP, ChatServer
 from tests.process.app_driver import KEY_VARIABLE, PATIENCE_S, Home, asked, chat_server, lines, until
 
@@ -503,7 +504,7 @@ def test_connectors_come_and_go(home: Path, server: ChatServer) -> None:
     assert (own["harness"], own["state"]) == ("native.agent", "ready")
     assert [offer["connector"] for offer in own["connectors"]] == ["mine", "builtin"]
     assert all(offer["runs"] and offer["bills"] for offer in own["connectors"])
-    assert {row["harness"]: row["connectors"] for row in others} == {"openai.codex.sdk": [], "anthropic.agent.sdk": []}
+    assert {row["harness"]: row["connectors"] for row in others} == {key: [] for key in set(HARNESSES) - {NATIVE}}
     assert all(row["touches"] for row in (own, *others))
     assert place.run("run", QUESTION, "--connector", "mine").stdout == DEFAULT_REPLY + "\n"
     session = rows(place, "sessions")[0]["session"]

@@ -161,7 +161,7 @@ async def test_the_page_tells_how_each_harness_stands(
     puppet = sitting.puppet
     await puppet.say(dto.WantPage(page="harnesses"))
     page = await puppet.wait_for(dto.Harnesses, lambda p: all(row.state != "looking" for row in p.rows))
-    own, codex, claude = page.rows
+    own, codex, claude, *services = page.rows
     assert (own.name, own.state, own.program) == ("Remuda", "ready", False)
     assert (codex.name, codex.state, codex.version, codex.picked) == ("Codex", "ready", "0.163.0", True)
     assert codex.path.endswith("/bin/codex")
@@ -169,6 +169,7 @@ async def test_the_page_tells_how_each_harness_stands(
     assert "Files: its own sandbox" in codex.held
     assert (claude.name, claude.state) == ("Claude", "missing")
     assert "make harnesses" in claude.way
+    assert [row.state for row in services] == ["ready"] * 2
     # Another program is picked in the trusted dialog, and what is wrong with one is said there.
     wrong, right = program("wrong", CLAUDE_SAYS), program("right", "codex-cli 0.163.7")
     person = answering(local, monkeypatch, {"path": str(wrong)}, {"path": str(right)})

@@ -20,7 +20,7 @@ from desktop.terms import SANDBOX, Terms, managed_terms, service_words
 from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.drivers.claude_managed.driver import ClaudeManagedDriver
 from runtime_host.drivers.openai_managed.driver import OpenAIManagedDriver
-from runtime_host.errors import AgentDriverConfigurationError
+from runtime_host.errors import AgentDriverConfigurationError, AgentRuntimeError
 from runtime_host.models.declared import parse_models_toml
 from runtime_host.models.reasoning import ReasoningMap
 from runtime_host.policy import CHAT
@@ -235,6 +235,17 @@ async def test_with_a_connector_they_are_ready_and_say_what_they_cannot_do(host:
     for lacking in ("run.structured_output", "run.model_override", "run.reasoning_override"):
         assert claude[lacking].support == "unsupported"
         assert claude[lacking].note, "it is said why, or how it is instead"
+
+
+async def test_a_conversation_whose_model_stays_as_it_began_says_so_before_anything_is_sent(host: Host) -> None:
+    await host.connectors.add(ANTHROPIC)
+    first, second = host.choices().of(CLAUDE_MANAGED)
+    name = await host.conversations.begin(first, "")
+    for choice, effort in ((second, ""), (first, "low")):
+        with pytest.raises(AgentRuntimeError, match="At Anthropic model and effort stay") as refused:
+            await host.conversations.rebind(name, choice, effort)
+        assert refused.value.error_code == "CONVERSATION_BOUND"
+    await host.conversations.rebind(name, first, "")
 
 
 async def test_a_connector_none_of_whose_models_is_known_says_that(host: Host) -> None:

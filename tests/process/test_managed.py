@@ -1,0 +1,135 @@
+"""The harnesses at a provider behind the command line: asked, killed and come back to, let run on, stopped, deleted.
+
+Every answer comes of a far side on the loopback that keeps its state while hosts, each a process of its own, come and
+go.
+"""
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from runtime_host.connectors.base import SecretRef
+from tests.loopback.agents import script as agents
+from tests.loopback.agents_server import AgentsServer
+from tests.loopback.chat_server import ChatServer
+from tests.loopback.managed_claude import script as claude
+from tests.loopback.managed_claude_server import ManagedClaudeServer
+from tests.process.app_driver import Home, lines, served, until
+
+pytestmark = [pytest.mark.process, pytest.mark.needs("linux")]
+
+CANCELLED = 3
+HOLDS = "holds-a-host"
+
+
+class Far(NamedTuple):
+    """A far side, the harness that speaks to it, the words of its script and what it calls a stop."""
+
+    harness: str
+    server: AgentsServer | ManagedClaudeServer
+    script: Any
+    stops: str
+
+    def counted(self, what: str) -> int:
+        return int(self.server.counts()[what])
+
+
+KINDS: dict[str, tuple[str, Any, Any, str, str]] = {
+    "openai": ("openai.agents.api", AgentsServer, agents, "gpt-6-astra", "cancels"),
+    "anthropic": ("anthropic.managed.api", ManagedClaudeServer, claude, "claude-sonnet-5-5", "interrupts"),
+}
+
+
+@pytest.fixture
+def place(home: Path) -> Home:
+    return Home(home)
+
+
+@pytest.fixture
+def far_sides(place: Home) -> Iterator[tuple[Far, ...]]:
+    """Both, and a model that says nothing: what asks it keeps a host without a window."""
+    silent = ChatServer("silent-after-text", key=None, model=HOLDS)
+    sides = {vendor: Far(harness, kind(), script, stops) for vendor, (harness, kind, script, _, stops) in KINDS.items()}
+    with served(silent, *(side.server for side in sides.values())):
+        place.connect(silent, name="silent")
+        for vendor, (*_, model, _) in KINDS.items():
+            key = f"{vendor.upper()}_SECRET"
+            place.variables[key] = str(sides[vendor].server.key)
+            secret = SecretRef(kind="env", name=key)
+            place.connect(sides[vendor].server, models=(model,), secret=secret, name=vendor, vendor=vendor)  # type: ignore[arg-type]
+        yield tuple(sides.values())
+
+
+@contextmanager
+def host_of(place: Home) -> Iterator["subprocess.Popen[str]"]:
+    with place.running("run", "Hold on.", "--connector", "silent") as host:
+        until(lambda: place.status().get("running"), "the host runs")
+        yield host
+
+
+def asked(place: Home, *words: str) -> list[dict[str, Any]]:
+    """What a command that has done what it was to do printed."""
+    done = place.run(*words, "--json")
+    assert done.returncode == 0, done
+    return lines(done.stdout)
+
+
+def begun(place: Home, far: Far) -> tuple[str, str]:
+    """A conversation in which a host tool was used, and a run that goes on in it: (session, run)."""
+    far.server.answer(far.script.Use("clock", {}), far.script.Say("It is Tuesday."))
+    *events, result = asked(place, "run", "Which day is it?", "--harness", far.harness)
+    assert (result["status"], result["output_text"]) == ("completed", "It is Tuesday.")
+    assert [event["type"] for event in events].count("tool.completed") == 1
+    assert (far.counted("sessions"), far.counted("inputs"), far.counted("results")) == (1, 1, 1)
+    far.server.answer(far.script.Wait(), far.script.Say("Berths 7 and 19."))
+    [accepted] = asked(place, "run", "Which berths?", "--session", result["session"], "--detach")
+    until(lambda: far.counted("inputs") == 2, "the input is there")
+    return str(accepted["session"]), str(accepted["run"])
+
+
+def come_back_to(place: Home, far: Far, session: str, run_id: str) -> None:
+    """What a later host makes of what goes on there: watched, let run on, found, stopped, deleted."""
+    assert place.sessions()[session] == "working", "joined again, and not said to be over"
+    # It is let run on: nobody watches it, and it stays listed.
+    [detached] = asked(place, "detach", session)
+    assert "goes on at" in detached["goes_on"]
+    assert place.sessions()[session] == "elsewhere"
+    far.server.let_go()
+    asked(place, "resume", session)
+    found = asked(place, "observe", run_id)
+    assert (found[-1]["run_id"], found[-1]["status"]) == (run_id, "completed")
+    assert found[-1]["output_text"] == "Berths 7 and 19."
+    assert "HISTORY_GAP" in [line["data"].get("code") for line in found if line["type"] == "diagnostic"]
+    assert far.counted("inputs") == 2, "nothing was sent again"
+
+    far.server.service.let_going.clear()
+    far.server.answer(far.script.Wait(), far.script.Say("Never."))
+    with place.running("run", "And the others?", "--session", session, "--json") as asking:
+        until(lambda: far.counted("inputs") == 3, "the input is there")
+        asking.send_signal(signal.SIGINT)
+        said, complaints = asking.communicate(timeout=30)
+    assert (asking.returncode, lines(said)[-1]["status"]) == (CANCELLED, "cancelled"), complaints
+    assert far.counted(far.stops) == 1
+
+    [deleted] = asked(place, "delete", session, "--yes")
+    assert deleted["deleted"]
+    assert far.counted("deletes") >= 1
+    assert session not in place.sessions()
+
+
+def test_what_goes_on_at_a_provider_outlives_the_host_is_found_again_stopped_and_deleted_there(
+    place: Home, far_sides: tuple[Far, ...]
+) -> None:
+    assert place.run("agents", "edit", "assistant", "--tool", "clock").returncode == 0
+    with host_of(place) as host:
+        going_on = [(far, *begun(place, far)) for far in far_sides]
+        host.send_signal(signal.SIGKILL)
+        host.wait(30)
+    with host_of(place):
+        for far, session, run_id in going_on:
+            come_back_to(place, far, session, run_id)
