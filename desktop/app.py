@@ -195,6 +195,10 @@ class Host:
         stack.push_async_callback(self.stores.aclose)
         self._tell_set_aside()
         self.approvals = Approvals(self)
+        self.seals = sealing_keys.KeyringSeals(
+            self.credentials,
+            lambda: self.settings.set_sealing({"secret": sealing_keys.NOTED}),
+        )
         self.runtime = AgentRuntime(
             LocalBackend(
                 drivers=[self._native, *self._local_drivers(), *self._services()],
@@ -209,10 +213,7 @@ class Host:
                 seeds=USUAL_SEEDS,
                 artifacts=shelves(lambda agent_id: paths.agent(agent_id) / "artifacts"),
                 tenant=self.settings.profile_uuid,
-                seals=sealing_keys.KeyringSeals(
-                    self.credentials,
-                    lambda: self.settings.set_sealing({"secret": sealing_keys.NOTED}),
-                ),
+                seals=self.seals,
                 outside=sealing_keys.outside(self.credentials),
                 on_held=self.approvals.held,
                 on_decided=self.approvals.decided,

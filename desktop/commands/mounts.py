@@ -243,6 +243,26 @@ def mounts_look(alias: str, agent: AgentName = None, as_json: Json = False) -> i
     return give_order("mount-look", {"agent": agent, "alias": alias}, rows(as_json, line))
 
 
+@mounts_app.command("rotate-key")
+def mounts_rotate_key(as_json: Json = False) -> int:
+    """Make a new key in the key store and seal the credentials of all agents under it.
+
+    The credentials stay as they are; only the key that opens them is another. The old key is deleted once nothing is
+    sealed under it any more. Where something could not be opened the old key stays; run it again later.
+    """
+
+    def line(row: dict[str, Any]) -> str:
+        done, left = row["done"], row["unreadable"]
+        said = f"{done} credential{' is' if done == 1 else 's are'} sealed under a new key."
+        if not left:
+            return f"{said} The old key is deleted."
+        return (
+            f"{said} {left} could not be opened and stay{'s' if left == 1 else ''} as before, so the old key is kept."
+        )
+
+    return give_order("mount-rotate-key", {}, rows(as_json, line))
+
+
 @mounts_app.command("waiting")
 def mounts_waiting(agent: AgentName = None, as_json: Json = False) -> int:
     """List the calls that wait for your decision."""

@@ -47,6 +47,7 @@ class MountOrders:
             "mount-check": self._check,
             "mount-refresh": self._refresh,
             "mount-look": self._look,
+            "mount-rotate-key": self._rotate_key,
             "waiting": self._waiting,
             "waiting-review": self._review,
         }
@@ -213,6 +214,13 @@ class MountOrders:
         done = await mount_entry.look_at(self._host, book, found.row.alias)
         await send({"row": {"alias": found.row.alias, "ready": done}})
         return COMPLETED if done else FAILED
+
+    async def _rotate_key(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        """Make a new sealing key and bring what is sealed of every agent under it."""
+        agents = [(await self._host.gateway(record.agent_id)).ground.credentials for record in self._host.agents]
+        resealed = await self._host.seals.rotate(agents)
+        await send({"row": resealed._asdict()})
+        return COMPLETED if not resealed.unreadable else FAILED
 
     # ------------------------------------------------------------------ inside
 

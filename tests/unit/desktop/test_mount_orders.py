@@ -217,3 +217,32 @@ async def test_what_was_done_to_mounts_without_the_person_is_told_once(order: Or
     order.said.clear()
     await order("mounts")
     assert [line["row"]["warnings"] for line in order.said] == [[], [], []]
+
+
+async def test_everything_sealed_is_brought_under_a_new_key(
+    order: Orders, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key store is one text here; what was attached before opens after, and the older key is gone."""
+    entries: dict[str, str] = {}
+
+    async def look_up(name: str) -> str | None:
+        return entries.get(name)
+
+    async def store(name: str, secret: Any) -> SecretRef:
+        entries[name] = secret.reveal()
+        return SecretRef(kind="keyring", name=name)
+
+    monkeypatch.setattr(host.credentials, "look_up", look_up)
+    monkeypatch.setattr(host.credentials, "store", store)
+    await order("mount-add", plugin="ledger", alias="books", set=["allowed_hosts=ledger.example"])
+    book = (await host.gateway(host.agents.current.agent_id)).mounts
+    await book.attach("books", {"token": TOKEN})
+    [before] = entries.values()
+    code, line = await order("mount-rotate-key")
+    assert (code, line["row"]) == (0, {"done": 1, "unreadable": 0})
+    [after] = entries.values()
+    assert len(after.split()) == 1
+    assert after != before
+    code, line = await order("mount-check", alias="books")
+    assert line["row"]["state"] != "unreadable"
+    assert TOKEN not in str(order.said)

@@ -209,7 +209,7 @@ async def sign_in(
             _check_address(address, server)
             back.expect(address)
             if not await show(address):
-                raise PluginError("You did not sign in. Nothing was changed.", code="sign_in_declined")
+                raise PluginError("You did not sign in.", code="sign_in_declined")
 
         async def answer() -> AuthorizationCodeResult:
             try:
