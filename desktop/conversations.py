@@ -50,7 +50,7 @@ from runtime_host.runtime import NOT_YOURS, AgentRuntime
 from runtime_host.secret_shapes import kinds_in, words_of
 from runtime_host.session import InspectedState, QueuedMessage, Session, SessionReference, UnresolvedEffect
 from runtime_host.storage.base import OPEN_PHASES, AgentStore, AgentTx, ImageUse, ItemHead, ItemRecord, RunRecord
-from runtime_host.storage.rows import InboxRow
+from runtime_host.storage.rows import ApprovalRow, InboxRow
 from runtime_host.transcript import OpenItem
 from ui.wire.dto import RunState
 
@@ -1652,12 +1652,23 @@ def _with_costs(tx: AgentTx, heads: list[ItemHead]) -> list[ItemHead]:
     for run_id, place in last.items():
         run = tx.run(run_id)
         if run is not None and not told[place].detail:
-            told[place] = told[place]._replace(detail=cost_line(run))
+            told[place] = told[place]._replace(detail=cost_line(run, _waited_ms(tx, run)))
     return told
 
 
-def cost_line(run: RunRecord) -> str:
-    """What a run took, in one quiet line; what was not told is left out."""
+def _waited_ms(tx: AgentTx, run: RunRecord) -> int:
+    """How long a run stood still for a person: while one of its calls waited, counted once where several did."""
+    waited, until_ms = 0, run.created_ms
+    held = tx.rows(ApprovalRow, session_id=run.session_id, parked=True)
+    for row in sorted((row for row in held if row.run_id == run.run_id), key=lambda row: row.created_ms):
+        end_ms = row.decided_ms or run.finished_ms or row.created_ms
+        waited += max(0, end_ms - max(row.created_ms, until_ms))
+        until_ms = max(until_ms, end_ms)
+    return waited
+
+
+def cost_line(run: RunRecord, waited_ms: int = 0) -> str:
+    """What a run took, in one quiet line; what was not told is left out, and the time it waited for a person too."""
     parts: list[str] = []
     usage = (run.result or {}).get("usage") or {}
     if usage.get("input_tokens") is not None:
@@ -1667,7 +1678,7 @@ def cost_line(run: RunRecord) -> str:
     if usage.get("reasoning_tokens"):
         parts.append(f"{usage['reasoning_tokens']:,} of them for reasoning")
     if run.finished_ms is not None:
-        parts.append(f"{max(0, run.finished_ms - run.created_ms) / 1000:.1f} s")
+        parts.append(f"{max(0, run.finished_ms - run.created_ms - waited_ms) / 1000:.1f} s")
     return " · ".join(parts)
 
 
