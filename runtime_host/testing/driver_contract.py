@@ -563,6 +563,8 @@ async def _runtime(bench: DriverBench, resolve_tools: ToolResolver | None = None
         connectors=bench.connectors,
         windows=Windows(cleanup_s=bench.patience_s),
         resolve_tools=resolve_tools,
+        # For as long as the suite knows; a harness at a service wants to be told so.
+        durability="durable",
     )
     try:
         async with AgentRuntime(backend) as runtime, asyncio.timeout(bench.patience_s * 8):

@@ -274,6 +274,7 @@ def _local(bench: ToolBench, store: AgentStore, desk: _Desk) -> LocalBackend:
         connectors=bench.connectors,
         windows=Windows(cleanup_s=min(bench.patience_s, 2.0)),
         resolve_tools=desk.resolve,
+        durability="durable",
     )
 
 

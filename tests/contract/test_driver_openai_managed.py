@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from runtime_host.testing.host_tools_contract import HostToolsContract, ToolBench
-from tests.loopback.agents_server import AgentsServer
-from tests.loopback.openai_managed import OpenAIManagedBench
+from tests.loopback.openai_managed import OpenAIManagedBench, far_elsewhere
 
 
 class TestOpenAIManaged(HostToolsContract):
     @pytest.fixture(params=[pytest.param(False, id="none"), pytest.param(True, id="hosted", marks=pytest.mark.soak)])
     async def bench(self, request: pytest.FixtureRequest) -> AsyncIterator[ToolBench]:
-        async with AgentsServer() as server:
+        async with far_elsewhere() as server:
             yield OpenAIManagedBench(server, hosted=request.param)

@@ -1,10 +1,7 @@
 """A process that ends before or after any commit of a turn at OpenAI with one tool: one input, one effect, one run."""
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from queue import SimpleQueue
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,32 +13,10 @@ from runtime_host.storage.memory import MemoryAgentStore
 from runtime_host.tools.base import HostTool, ResolutionContext, ResolvedTools, ToolContext
 from tests.loopback.agents.script import Say, Use
 from tests.loopback.agents_server import AgentsServer
-from tests.loopback.openai_managed import DEFINITION, driver_for, options_for, registry_of
+from tests.loopback.openai_managed import DEFINITION, driver_for, far_elsewhere, options_for, registry_of
 from tests.loopback.tools import MortalStore
 
 DEFINED = DEFINITION.model_copy(update={"tools": ("look",)})
-
-
-@asynccontextmanager
-async def _elsewhere() -> AsyncIterator[AgentsServer]:
-    """A far side in a thread of its own, which the end of a process here does not touch."""
-    ready: SimpleQueue[tuple[AgentsServer, asyncio.AbstractEventLoop, asyncio.Event]] = SimpleQueue()
-
-    async def serve() -> None:
-        async with AgentsServer() as far:
-            far.answer(Say("I look.", phase="commentary"), Use("look", {}), Say("It rains."))
-            over = asyncio.Event()
-            ready.put((far, asyncio.get_running_loop(), over))
-            await over.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="far side")
-    thread.start()
-    far, loop, over = ready.get()
-    try:
-        yield far
-    finally:
-        loop.call_soon_threadsafe(over.set)
-        thread.join()
 
 
 def _local(far: AgentsServer, store: AgentStore, acted: list[str]) -> LocalBackend:
@@ -125,7 +100,8 @@ POINTS = [
 @pytest.mark.parametrize(("moment", "number", "hosted"), POINTS)
 async def test_one_input_and_one_effect_whenever_the_process_ends(moment: str, number: int, hosted: bool) -> None:
     store, acted = MemoryAgentStore(), list[str]()
-    async with _elsewhere() as far:
+    async with far_elsewhere() as far:
+        far.answer(Say("I look.", phase="commentary"), Use("look", {}), Say("It rains."))
         mortal = MortalStore(store)
         setattr(mortal, f"dies_{moment}", number)
         run_id = await _until_death(far, mortal, acted, hosted)

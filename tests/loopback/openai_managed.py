@@ -1,5 +1,10 @@
 """Drives `openai.agents.api` against the loopback far side."""
 
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from queue import SimpleQueue
 from typing import Any, Final
 
 from runtime_host.connectors import ConnectorRegistry
@@ -65,6 +70,27 @@ def registry_of(server: AgentsServer) -> ConnectorRegistry:
 def driver_for(connectors: ConnectorRegistry, **more: Any) -> OpenAIManagedDriver:
     quick = {"timeouts": QUICK, "patience": SOON, "looking": SOON, "reconnecting": SOON}
     return OpenAIManagedDriver(connectors, **{**quick, **more})
+
+
+@asynccontextmanager
+async def far_elsewhere() -> AsyncIterator[AgentsServer]:
+    """A far side in a thread of its own, which the end of a process here does not touch."""
+    ready: SimpleQueue[tuple[AgentsServer, asyncio.AbstractEventLoop, asyncio.Event]] = SimpleQueue()
+
+    async def serve() -> None:
+        async with AgentsServer() as far:
+            over = asyncio.Event()
+            ready.put((far, asyncio.get_running_loop(), over))
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="far side")
+    thread.start()
+    far, loop, over = ready.get()
+    try:
+        yield far
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
 
 
 class OpenAIManagedBench:
