@@ -14,6 +14,7 @@ import pytest
 
 from runtime_host.connectors.transport import Timeouts
 from runtime_host.definitions import JsonSchemaFormat, ReasoningConfig, TrustedContext
+from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError
 from runtime_host.results import AgentResult
 from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.session import Session
@@ -386,3 +387,27 @@ async def test_a_run_goes_on_while_the_program_is_closed_and_is_found_again() ->
             assert acted == [{"city": "Rome"}]
             await later.delete_session(reference, context=TrustedContext())
             assert far.counts()["deletes"] == 1
+
+
+@pytest.mark.parametrize("on", ["sessions.create", "events.create:message"])
+async def test_what_is_not_known_is_never_sent_again_and_is_found_out_later(on: str) -> None:
+    async with _place(hosted=on != "sessions.create") as place:
+        place.far.answer(*STEPS)
+        place.far.service.list_lag = 1000
+        place.far.fault(AnswerLost(on), Answered("turns.list", status=503, times=None, after=1))
+        run = await place.session.run("What is the weather in Rome?")
+        with pytest.raises(AgentSessionRecoveryError) as lost:
+            await run.result()
+        assert lost.value.run_id == run.run_id
+        assert DEFAULT_KEY not in lost.value.message + json.dumps(lost.value.details)
+        with pytest.raises(AgentRuntimeError):
+            await place.session.run("Something else.")
+        place.far.faults.clear()
+        place.far.session().hidden_looks = 0
+        await place.session.reconcile()
+        found = await place.session.get_run(run.run_id)
+        result = found if isinstance(found, AgentResult) else await found.result()
+        assert (result.run_id, result.status, result.output_text) == (run.run_id, "completed", "It rains in Rome.")
+        counts = place.far.counts()
+        assert (counts["sessions"], counts["inputs"], counts["results"], len(place.acted)) == (1, 1, 1, 1)
+        assert (await _run(place))[0].status == "completed"
