@@ -105,7 +105,7 @@ def test_what_is_done_to_a_mount_is_proposed(furnished: Bench, label: str, actio
 def test_a_refused_credential_and_a_mount_that_is_off_offer_the_way_on(furnished: Bench) -> None:
     open_settings(furnished, "mounts")
     for words, action, target in (
-        ("Add a mount…", "add-mount", None),
+        ("Add a mount…", "add-mount", "a1"),  # the agent that is shown
         ("Switch on… web", "switch-mount", "m-web"),
         ("Attach a credential… tickets", "attach-credential", "m-tickets"),
     ):
