@@ -285,10 +285,15 @@ def service(temporary: Path, folder: Path) -> None:
             used.keys("ctrl+1")
             used.say("And who lay there?", "Return")
             used.picture("conversation-at-provider")
-            used.keys("ctrl+comma", "Right", "Right", "Tab", "End")
+            used.keys("ctrl+comma", "Right", "Right")
+            used.rest(2.0)
+            used.keys("Tab", "End")
             used.picture("settings-harnesses-at-provider")
-            used.keys("Escape", "ctrl+shift+o")
+            used.keys("Escape")
+            used.keys("ctrl+shift+o")
             used.picture("conversation-let-run-on")
+            used.keys("ctrl+m")
+            used.picture("picker-at-provider")
         far.let_go()
 
 

@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from desktop import paths
 from desktop.app import Host
 from desktop.choices import OPENAI_MANAGED
 from desktop.desk import _run_view
 from desktop.late_driver import LateServiceDriver
+from desktop.profile_store import AgentRecord
 from desktop.terms import managed_terms
 from runtime_host.connectors.base import Connector, SecretRef
 from runtime_host.drivers.managed.service import Patience
@@ -93,10 +95,11 @@ async def test_what_is_let_run_on_costs_nothing_here_stays_listed_and_is_watched
     name, run = await say(host, "Which berths?")
     await until_there(far)
     assert (await view(host, name)).goes_on_at == "OpenAI"
+    assert host.conversations.running() == [name]
+    assert not host.conversations.busy, "it goes on there, so the end of this host ends nothing"
     await host.conversations.detach(name)
     await until(lambda: far.streams_open == 0)
     assert await state(host, name) == "elsewhere"
-    assert not host.conversations.busy, "nothing of it keeps this host"
     assert host.conversations.at_services() == {"OpenAI": 1}
     shown = await view(host, name)
     assert (shown.state, shown.can_look_again, shown.can_ask_again) == ("elsewhere", True, False)
@@ -190,3 +193,36 @@ async def test_what_goes_on_unwatched_is_stopped_from_here(host: Host, far: Agen
     assert stopped.status == "cancelled"
     await until_state(host, name, "stopped")
     assert far.counts()["cancels"] == 1
+
+
+async def test_one_that_may_ask_for_a_tool_of_this_computer_keeps_the_host(host: Host, far: AgentsServer) -> None:
+    [agent] = host.agents
+    await host.agents.edit(structs.replace(agent, tools=("clock",)))
+    far.answer(Wait(), Say("It is Tuesday."))
+    name, run = await say(host, "Which day is it?")
+    await until_there(far)
+    assert host.conversations.held_here() == [name]
+    assert host.conversations.busy
+    far.let_go()
+    await run.result()
+    await until_state(host, name, "done")
+    assert not host.conversations.busy
+
+
+async def test_an_agent_goes_only_with_what_is_kept_of_it_at_the_provider(host: Host, far: AgentsServer) -> None:
+    poet = await host.agents.create(AgentRecord(agent_id="", name="Poet"))
+    choice = next(host.choices().of(OPENAI_MANAGED))
+    far.answer(Say("Berths 7 and 19."))
+    name, run = await host.conversations.send(
+        None, "Which berths?", request_id="r1", choice=choice, effort="", agent=poet.agent_id
+    )
+    await run.result()
+    await until_state(host, name, "done")
+    far.fault(Answered("sessions.delete", status=500, times=1, executed=False))
+    with pytest.raises(AgentRuntimeError, match="could not be deleted at OpenAI"):
+        await host.conversations.delete_agent(poet.agent_id)
+    assert host.agents.get(poet.agent_id) is not None
+    assert await state(host, name) == "done"
+    await host.conversations.delete_agent(poet.agent_id)
+    assert host.agents.get(poet.agent_id) is None
+    assert far.counts()["deletes"] == 1
