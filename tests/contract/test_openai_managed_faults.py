@@ -135,6 +135,7 @@ ONLY_HOSTED = (
     "the answer to the input is lost",
     "the input is taken and answered with 503",
     "the first stream is refused",
+    "questions are refused with 429 and 500",
 )
 
 
