@@ -384,7 +384,7 @@ async def test_a_run_of_which_nothing_was_kept_was_never_sent() -> None:
     [
         {"model": "claude-opus-5-5"},
         {"reasoning": ReasoningConfig(effort="low")},
-        {"response_format": JsonSchemaFormat(type="json_schema", json_schema={"type": "object"})},
+        {"response_format": JsonSchemaFormat(schema={"type": "object"})},
     ],
 )
 async def test_what_is_bound_is_not_changed_by_a_run_and_nothing_is_sent(changed: dict[str, Any]) -> None:
