@@ -64,7 +64,7 @@ def test_calls_wait_only_while_the_last_word_names_them_and_no_result_is_saved()
     both = reading(INPUT, CALL, second, asks)
     assert (both.stage, [call["id"] for call in both.pending]) == ("calls", ["sevt_call", "sevt_second"])
     one = reading(INPUT, CALL, second, asks, result)
-    assert ([call["id"] for call in one.pending], one.answered) == (["sevt_second"], {"sevt_call"})
+    assert ([call["id"] for call in one.pending], one.answered) == (["sevt_second"], frozenset({"sevt_call"}))
     assert reading(INPUT, CALL, idle("requires_action", event_ids=["sevt_call"]), result).stage == "running"
     assert reading(INPUT, CALL, asks, event("session.status_running")).stage == "running", "of history, not pending"
 
