@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from runtime_host.testing.host_tools_contract import HostToolsContract, ToolBench
-from tests.loopback.claude_managed import ClaudeManagedBench
-from tests.loopback.managed_claude_server import ManagedClaudeServer
+from tests.loopback.claude_managed import ClaudeManagedBench, far_elsewhere
 
 
 class TestClaudeManaged(HostToolsContract):
     @pytest.fixture
     async def bench(self) -> AsyncIterator[ToolBench]:
-        async with ManagedClaudeServer() as far:
+        async with far_elsewhere() as far:
             yield ClaudeManagedBench(far)

@@ -352,7 +352,7 @@ async def test_an_input_whose_answer_nobody_saw_is_found_by_its_words_after_a_re
         assert (result.status, far.counts()["inputs"]) == ("completed", 1)
 
 
-async def test_an_input_that_never_arrived_is_unknown_and_later_known_as_that() -> None:
+async def test_an_input_that_is_nowhere_stays_unknown_whatever_the_clock_says_and_is_never_sent_again() -> None:
     async with ManagedClaudeServer() as far:
         kept = Kept()
         far.fault(RequestLost(INPUT))
@@ -361,12 +361,27 @@ async def test_an_input_that_never_arrived_is_unknown_and_later_known_as_that() 
             for attempt in (session.start, session.rejoin):
                 with pytest.raises(AgentSessionRecoveryError, match="looked through 6 times"):
                     await seen(await attempt(turn_for()))
-            state = kept.states[-1]
-            state["runs"]["run_1"]["since"] -= 3600
+            kept.states[-1]["runs"]["run_1"]["since"] -= 86400
             again = await driver.open(kept.opening())
-            _, result = await seen(await again.rejoin(turn_for()))
-        assert result.error is not None
-        assert (result.error.code, far.counts()["inputs"]) == ("INPUT_NOT_SENT", 0)
+            with pytest.raises(AgentSessionRecoveryError):
+                await seen(await again.rejoin(turn_for()))
+        assert (far.by_endpoint["events.send"], far.counts()["inputs"]) == (1, 0)
+
+
+async def test_a_stop_that_was_kept_and_never_arrived_is_asked_for_when_the_run_is_joined_again() -> None:
+    async with ManagedClaudeServer() as far:
+        far.answer(Say("The capital"), Wait())
+        kept = Kept()
+        far.fault(RequestLost("events.send:user.interrupt"))
+        async with at(far) as driver:
+            run = await (await driver.open(kept.opening())).start(turn_for())
+            await until(lambda: far.service.waiting == 1)
+            await run.cancel()
+            await until(lambda: bool(far.faults.happened))
+            await run.release()
+        async with at(far) as later:
+            _, result = await seen(await (await later.open(kept.opening())).rejoin(turn_for()))
+        assert (result.status, far.counts()["interrupts"], far.counts()["inputs"]) == ("cancelled", 1, 1)
 
 
 async def test_a_run_of_which_nothing_was_kept_was_never_sent() -> None:

@@ -1,6 +1,9 @@
 """Drives `anthropic.managed.api` against its far side on the loopback: a bench of the contracts, and what is shared."""
 
 import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from runtime_host.connectors import Connector, ConnectorRegistry, SecretRef
@@ -68,6 +71,28 @@ def options_for(
 
 def driver_for(registry: ConnectorRegistry, **more: Any) -> ClaudeManagedDriver:
     return ClaudeManagedDriver(registry, **{"timeouts": QUICK, "patience": HASTY, "looking": LOOKING, **more})
+
+
+@asynccontextmanager
+async def far_elsewhere() -> AsyncIterator[ManagedClaudeServer]:
+    """A far side in a thread of its own, which the end of a process here does not touch."""
+    loop, over = asyncio.new_event_loop(), asyncio.Event()
+    here = asyncio.get_running_loop()
+    ready: asyncio.Future[ManagedClaudeServer] = here.create_future()
+
+    async def serve() -> None:
+        async with ManagedClaudeServer() as far:
+            here.call_soon_threadsafe(ready.set_result, far)
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), name="far side")
+    thread.start()
+    try:
+        yield await ready
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()
 
 
 class ClaudeManagedBench:

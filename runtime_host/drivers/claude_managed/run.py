@@ -49,8 +49,7 @@ MOST_BLIND: Final = 8
 """How often in a row nothing could be read before the run is given up as one nobody knows of."""
 LONGEST_PAUSE_S: Final = 8.0
 CONFIRM_TRIES: Final = 8
-STALE_S: Final = 600
-"""After this time an input that is nowhere did not arrive: nothing of it can be under way any more."""
+CATCH_UP_S: Final = 0.25
 
 T = TypeVar("T")
 Next = Literal["end", "again", "wait"]
@@ -88,7 +87,8 @@ class ManagedClaudeRun:
         self._wake = asyncio.Event()
         self._stream: EventStream | None = None
         self._stopping = False
-        self._input_is_there = False
+        self._interrupted = False
+        self._due = False
         self._record: dict[str, Any] = {}
         self._failure: AgentRuntimeError | None = None
         self._known: dict[str, ToolDelivery] = {}
@@ -208,7 +208,6 @@ class ManagedClaudeRun:
         else:
             if text(stored, "id"):
                 await self._keep(input=text(stored, "id"))
-                self._input_is_there = True
                 return
         await self._find_input("The answer to your message was lost.")
 
@@ -222,19 +221,14 @@ class ManagedClaudeRun:
         self._record = record
         self._stopping = bool(record.get("stop"))
         if record.get("input") is None:
-            reading = await self._find_input("Remuda ended while your message was on its way.", may_be_stale=True)
-            if reading is None:
-                return failed(not_arrived("Your message never arrived at the provider."))
-        self._input_is_there = True
+            await self._find_input("Remuda ended while your message was on its way.")
         return await self._watched()
 
-    async def _find_input(self, why: str, *, may_be_stale: bool = False) -> Reading | None:
-        """Look for an input whose answer was lost. None when it certainly never arrived."""
-        latest: list[Reading] = []
+    async def _find_input(self, why: str) -> None:
+        """Look for an input whose answer was lost. Where it is not found nobody knows, however long ago it was."""
 
         async def find() -> tuple[str, ...]:
             reading = await self._reading()
-            latest.append(reading)
             return (reading.input_id,) if reading.input_id else ()
 
         try:
@@ -243,10 +237,7 @@ class ManagedClaudeRun:
             raise self._nobody_knows(f"{why} It could not be looked for it ({fault.kind}).") from None
         if looked.found:
             await self._keep(input=looked.found[0])
-            self._input_is_there = True
-            return latest[-1]
-        if may_be_stale and time.time() - int(self._record.get("since", 0)) > STALE_S:
-            return None
+            return
         raise self._nobody_knows(f"{why} {_how_far(looked)}")
 
     async def _watched(self) -> DriverResult:
@@ -272,10 +263,33 @@ class ManagedClaudeRun:
         reading = await self._reading()
         if reading.interrupt_id is not None and self._stop.get("event") is None:
             await self._keep(stop={**self._stop, "event": reading.interrupt_id})
+        await self._catch_up(reading)
         for event in reading.events:
             await self._tell(event)
         await self._confirm(reading)
         return reading
+
+    async def _catch_up(self, reading: Reading) -> None:
+        """Tell what the stream has before what is saved: pieces are worth nothing after their whole.
+
+        At the end the stream gets a moment to come as far, too.
+        """
+        last = key(reading.events[-1]) if reading.stage == "ended" else None
+        until_s = asyncio.get_running_loop().time() + CATCH_UP_S
+        while (stream := self._stream) is not None:
+            self._wake.clear()
+            ended = stream.ended
+            for event in stream.take():
+                self._due = await self._heard(event) or self._due
+                last = None if key(event) == last else last
+            if last is None or ended:
+                return
+            try:
+                # Only the waiting is cut short: what was taken is told.
+                async with asyncio.timeout_at(until_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
 
     async def _reading(self) -> Reading:
         before, after = await self._session.calls.history(
@@ -346,6 +360,9 @@ class ManagedClaudeRun:
     async def _listen(self) -> None:
         """Tell what a stream gives until there is reason to look into the saved history."""
         asked_to_stop = self._stopping
+        if self._due:
+            self._due = False
+            return
         while True:
             stream = self._stream
             if stream is None:
@@ -419,16 +436,18 @@ class ManagedClaudeRun:
 
     async def _interrupt(self) -> Next:
         """Ask the provider to stop, once; only a request that certainly did nothing is made again."""
-        if self._stop:
+        if self._stop.get("event") is not None or self._interrupted:
             return "wait"
         session = self._session
         await self._keep(stop={"event": None, "since": int(time.time())})
+        self._interrupted = True
         try:
             stored = await session.calls.send(self._connector, session.native_id, {"type": "user.interrupt"})
         except ServiceFault as fault:
             if not fault.did_nothing:
                 # Whether it arrived is seen by its echo.
                 return "again"
+            self._interrupted = False
             await self._keep(stop=None)
             self._blind += 1
             if self._blind >= MOST_BLIND or not fault.may_pass:
