@@ -4,8 +4,9 @@ Must not know any I/O. Invariant: what was not counted both times, or went down 
 negative.
 """
 
+import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 from runtime_host.canonical import FrozenDict
@@ -13,6 +14,10 @@ from runtime_host.drivers.claude_managed.profile import COVERAGE
 from runtime_host.loop.model_apis.reading import member
 from runtime_host.results import Usage
 
+_BEYOND: Final = 2**53
+"""No count that is meant is as large, and not everything that reads JSON can hold a larger one."""
+_CURRENCY: Final = re.compile(r"[A-Z]{3}")
+_AMOUNT: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,12})?")
 _CREATED: Final = ("ephemeral_1h_input_tokens", "ephemeral_5m_input_tokens")
 
 
@@ -27,10 +32,11 @@ def snapshot(said: Any) -> dict[str, Any]:
         counts["cache_creation_input_tokens"] = sum(part or 0 for part in parts) if None not in parts else None
     cost = member(said, "list_cost")
     kept: dict[str, Any] = {name: count for name, count in counts.items() if count is not None}
-    if _amount(cost.get("amount")) is not None and isinstance(cost.get("currency"), str):
-        kept["list_cost"] = {"amount": str(cost["amount"]), "currency": cost["currency"][:8]}
+    currency = cost.get("currency")
+    if _amount(cost.get("amount")) is not None and isinstance(currency, str) and _CURRENCY.fullmatch(currency):
+        kept["list_cost"] = {"amount": str(cost["amount"]), "currency": currency}
     seconds = said.get("active_seconds")
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < _BEYOND:
         kept["active_seconds"] = seconds
     return kept
 
@@ -98,14 +104,13 @@ def _less(before: Mapping[str, Any], after: Mapping[str, Any], name: str, fresh:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _BEYOND else None
 
 
 def _amount(value: Any) -> Decimal | None:
-    if not isinstance(value, str | int) or isinstance(value, bool):
+    """Minor units; a part of one may be told. Not whatever else `Decimal` reads: exponents, other scripts' digits."""
+    if isinstance(value, bool) or (isinstance(value, int) and not 0 <= value < _BEYOND):
         return None
-    try:
-        amount = Decimal(value)
-    except InvalidOperation:
+    if not isinstance(value, str | int) or not _AMOUNT.fullmatch(str(value)):
         return None
-    return amount if amount.is_finite() and amount >= 0 else None
+    return Decimal(value)

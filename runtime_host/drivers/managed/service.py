@@ -212,6 +212,8 @@ class ServiceClient(ABC, Generic[C]):
             return refusal
         if isinstance(raised, EventTooLargeError):
             return ServiceFault(FaultKind.MALFORMED, own_code=EVENT_TOO_LARGE)
+        if isinstance(raised, _UNWRITABLE):
+            return ServiceFault(FaultKind.MALFORMED, sent=False)
         response = getattr(raised, "response", None)
         if isinstance(raised, self.status_error) and isinstance(response, httpx2.Response):
             return refused(response.status_code, response.headers, response.content, words=self.words)
@@ -258,7 +260,9 @@ class ServiceClient(ABC, Generic[C]):
             yield response
 
 
-_OURS: Final = (OutOfScopeError, EncodedBodyError, EventTooLargeError)
+_UNWRITABLE: Final = (ValueError, httpx2.InvalidURL)
+"""What the SDK and HTTP raise for an id that makes no path, such as ``..``: a server may call its things anything."""
+_OURS: Final = (OutOfScopeError, EncodedBodyError, EventTooLargeError, *_UNWRITABLE)
 _Frame = tuple[str, bytes] | None
 
 

@@ -226,3 +226,22 @@ def test_a_count_that_is_none_is_unknown(odd: Any) -> None:
     used = difference({}, snapshot({"input_tokens": odd, "output_tokens": 3}))
     assert used is not None
     assert (used.input_tokens, used.output_tokens) == (None, 3)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"list_cost": {"amount": "9e9999999", "currency": "USD"}},
+        {"list_cost": {"amount": "1" * 3000, "currency": "USD"}},
+        {"list_cost": {"amount": "\u0663", "currency": "USD"}},
+        {"list_cost": {"amount": "3", "currency": "\u202eDSU"}},
+        {"active_seconds": 10**400},
+        {"active_seconds": float("inf")},
+        {"active_seconds": float("nan")},
+        {"input_tokens": 10**40},
+    ],
+)
+def test_a_count_beyond_all_measure_is_unknown_and_breaks_nothing(odd: dict[str, Any]) -> None:
+    used = difference({}, snapshot({"output_tokens": 3, **odd}))
+    assert used is not None
+    assert (used.input_tokens, used.output_tokens, used.native) == (None, 3, None)
