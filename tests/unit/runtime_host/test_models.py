@@ -21,21 +21,22 @@ LOW, MAX, NONE, ULTRA = (
     "none low medium high xhigh max",
     "low medium high xhigh max ultra",
 )
-# By model: the efforts of native.agent, of Codex and of Claude; an empty text is a model that is not in the map.
+# By model: the efforts of native.agent, of Codex, of Claude, and of both at their providers; an empty text is a model
+# that is not in the map.
 TABLE = {
-    "gpt-6-astra": (MAX, ULTRA, ""),
-    "gpt-6.1-sol": (MAX, ULTRA, ""),
-    "gpt-6-sol": (NONE, ULTRA, ""),
-    "gpt-6-luna": (NONE, MAX, ""),
-    "gpt-5.6-sol": (NONE, ULTRA, ""),
-    "gpt-5.6-terra": (NONE, ULTRA, ""),
-    "gpt-5.6-luna": (NONE, MAX, ""),
-    "gpt-5.6-cyber": (NONE, "", ""),
-    "claude-opus-5-5": (MAX, "", MAX),
-    "claude-sonnet-5-5": (MAX, "", MAX),
-    "gemini-3.8-flash": (LOW, "", ""),
-    "grok-4.7": ("low medium high xhigh", "", ""),
-    "gpt-5.3-codex": ("low medium high xhigh", "low medium high xhigh", ""),
+    "gpt-6-astra": (MAX, ULTRA, "", MAX, ""),
+    "gpt-6.1-sol": (MAX, ULTRA, "", "", ""),
+    "gpt-6-sol": (NONE, ULTRA, "", "", ""),
+    "gpt-6-luna": (NONE, MAX, "", "", ""),
+    "gpt-5.6-sol": (NONE, ULTRA, "", "", ""),
+    "gpt-5.6-terra": (NONE, ULTRA, "", "", ""),
+    "gpt-5.6-luna": (NONE, MAX, "", "", ""),
+    "gpt-5.6-cyber": (NONE, "", "", "", ""),
+    "claude-opus-5-5": (MAX, "", MAX, "", MAX),
+    "claude-sonnet-5-5": (MAX, "", MAX, "", MAX),
+    "gemini-3.8-flash": (LOW, "", "", "", ""),
+    "grok-4.7": ("low medium high xhigh", "", "", "", ""),
+    "gpt-5.3-codex": ("low medium high xhigh", "low medium high xhigh", "", "", ""),
 }
 
 
@@ -60,7 +61,7 @@ def test_every_pair_of_model_and_effort_passes_or_not_as_it_was_verified() -> No
                 else:
                     assert model in refuses(some, model, effort(name))
     assert [set(VERIFIED[harness]) for harness in HARNESSES] == [
-        {model for model, columns in TABLE.items() if columns[at]} for at in range(3)
+        {model for model, columns in TABLE.items() if columns[at]} for at in range(len(HARNESSES))
     ]
 
 
@@ -103,7 +104,7 @@ def test_an_empty_list_of_efforts_is_refused_by_codex_only() -> None:
 
 
 def test_no_harness_takes_an_effort_it_cannot_send() -> None:
-    for harness, never in zip(HARNESSES, ("ultra", "none", "minimal"), strict=True):
+    for harness, never in zip(HARNESSES, ("ultra", "none", "minimal", "none", "ultra"), strict=True):
         with pytest.raises(AgentDriverConfigurationError, match=harness):
             ReasoningMap(harness, efforts={"my-model": [never]})
 
