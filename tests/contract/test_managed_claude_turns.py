@@ -164,6 +164,18 @@ async def test_what_is_made_otherwise_is_not_used(endpoint: str) -> None:
         assert far.counts()["inputs"] == 0
 
 
+async def test_an_environment_whose_network_was_opened_after_a_turn_is_not_used_for_the_next() -> None:
+    async with ManagedClaudeServer() as far, at(far) as driver:
+        session = await driver.open(Kept().opening())
+        await seen(await session.start(turn_for()))
+        [room] = far.service.environments.values()
+        room["config"]["networking"]["allowed_hosts"] = ["elsewhere.example"]
+        _, result = await seen(await session.start(turn_for("Again", "run_2")))
+        assert result.error is not None
+        assert (result.status, result.error.code) == ("failed", "ECHO_MISMATCH")
+        assert far.counts()["inputs"] == 1
+
+
 async def test_two_of_one_intent_are_used_by_nobody_and_both_removed() -> None:
     async with ManagedClaudeServer() as far, at(far) as driver:
         kept = Kept()

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from runtime_host.connectors.base import ConnectorRegistry
 from runtime_host.connectors.transport import Timeouts
 from runtime_host.drivers.managed.faults import ServiceFault
+from runtime_host.drivers.managed.ids import id_of
 from runtime_host.drivers.managed.intents import MARK
 from runtime_host.drivers.managed.pages import Page, walk
 from runtime_host.drivers.managed.service import Bounds, EventStream, Patience, ServiceClient
@@ -64,7 +65,7 @@ class Calls:
         """Make one. An answer that names nothing is a lost answer."""
         client = await self._client()
         made = await client.call(connector, lambda sdk: _of(sdk, kind).with_streaming_response.create(**fields))
-        if not text(made, "id"):
+        if not id_of(made):
             raise ServiceFault(FaultKind.MALFORMED)
         return dict(made)
 
@@ -112,9 +113,7 @@ class Calls:
 
         listed = await walk(page, most_pages=NEWEST_PAGES)
         return {
-            text(each, "id"): each
-            for each in listed.entries
-            if text(each, "id") and member(each, "metadata").get(MARK) == intent
+            id_of(each): each for each in listed.entries if id_of(each) and member(each, "metadata").get(MARK) == intent
         }
 
     async def latest(self, connector: str, session_id: str) -> list[dict[str, Any]]:

@@ -223,8 +223,8 @@ class ManagedClaudeSession:
             said = await self._make("environment", asked.environment_fields)
             known = await self._adopt("environment", said)
             self._check_environment(said)
-        elif not self.is_made:
-            # It may be one that was made otherwise than it was asked for.
+        else:
+            # It may be one that was made otherwise than it was asked for, or was changed there since.
             self._check_environment(await self.calls.retrieve(self._connector_name, "environment", str(known["id"])))
         return str(known["id"])
 

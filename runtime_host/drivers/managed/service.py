@@ -213,7 +213,8 @@ class ServiceClient(ABC, Generic[C]):
         if isinstance(raised, EventTooLargeError):
             return ServiceFault(FaultKind.MALFORMED, own_code=EVENT_TOO_LARGE)
         if isinstance(raised, _UNWRITABLE):
-            return ServiceFault(FaultKind.MALFORMED, sent=False)
+            # It is most likely that nothing was sent, and not certain: what it is raised for is not told.
+            return ServiceFault(FaultKind.MALFORMED)
         response = getattr(raised, "response", None)
         if isinstance(raised, self.status_error) and isinstance(response, httpx2.Response):
             return refused(response.status_code, response.headers, response.content, words=self.words)

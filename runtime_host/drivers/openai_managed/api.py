@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from runtime_host.drivers.managed.faults import TOO_LARGE, ServiceFault
+from runtime_host.drivers.managed.ids import id_of
 from runtime_host.drivers.managed.intents import MARK
 from runtime_host.drivers.managed.pages import Page, Walked, walk
 from runtime_host.drivers.managed.service import EventStream, ServiceClient
@@ -88,7 +89,8 @@ class AgentsApi:
         return _object(
             await self._client.look(
                 self._connector, lambda sdk: sdk.beta.agents.sessions.with_streaming_response.retrieve(session_id)
-            )
+            ),
+            session_id,
         )
 
     async def turn(self, session_id: str, turn_id: str) -> dict[str, Any]:
@@ -98,7 +100,8 @@ class AgentsApi:
                 lambda sdk: sdk.beta.agents.sessions.turns.with_streaming_response.retrieve(
                     turn_id, session_id=session_id
                 ),
-            )
+            ),
+            turn_id,
         )
 
     async def newest_turn(self, session_id: str) -> str | None:
@@ -194,11 +197,12 @@ class AgentsApi:
             None,
         )
         marked = [each for each in page.entries if text(each.get("metadata"), MARK) == intent]
-        return [text(each, "id") for each in marked if text(each, "id")]
+        return [id_of(each) for each in marked if id_of(each)]
 
 
-def _object(answer: Any) -> dict[str, Any]:
-    if not isinstance(answer, dict) or not text(answer, "id"):
+def _object(answer: Any, asked: str | None = None) -> dict[str, Any]:
+    """A description; one of another than was asked for is none."""
+    if not isinstance(answer, dict) or not id_of(answer) or asked not in (None, id_of(answer)):
         raise ServiceFault(FaultKind.MALFORMED)
     return answer
 

@@ -21,6 +21,7 @@ from runtime_host.definitions import (
     SessionOptions,
     TextPart,
 )
+from runtime_host.drivers.managed.ids import id_of
 from runtime_host.drivers.managed.intents import MARK
 from runtime_host.errors import AgentDriverConfigurationError, AgentPolicyUnsupportedError
 from runtime_host.loop.model_apis.reading import listed, member, text
@@ -394,7 +395,7 @@ def _refuse(sentence: str, field: str) -> NoReturn:
 
 def names_of(session: Mapping[str, Any]) -> tuple[str, str]:
     """The ids of a session and of its environment; "" where there is none."""
-    return text(session, "id"), text(member(session, "environment"), "id")
+    return id_of(session), id_of(member(session, "environment"))
 
 
 def actions_of(session: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,0 +1,18 @@
+"""What a service calls its things, as names that can be kept and asked by. Pure.
+
+Must not know any vendor's words. Invariant: what is no such name reads as absent: it would make no path, or would grow
+what is kept, or would show as something else than it is.
+"""
+
+import re
+from typing import Any, Final
+
+from runtime_host.loop.model_apis.reading import text
+
+_ID: Final = re.compile(r"(?!\.{1,2}\Z)[!-~]{1,512}")
+
+
+def id_of(thing: Any) -> str:
+    """The id of what a service describes; "" where there is none that can be used."""
+    said = text(thing, "id")
+    return said if _ID.fullmatch(said) else ""
