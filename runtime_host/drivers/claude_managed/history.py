@@ -6,7 +6,7 @@ interrupt was taken up before that word.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from runtime_host.drivers.claude_managed.mapping import Event, error_of, words
@@ -133,9 +133,7 @@ def _going_on(input_id: str | None, events: list[Event], interrupt: bool, interr
     named = member(last, "stop_reason").get("event_ids")
     ids = {each for each in named if isinstance(each, str)} if isinstance(named, list) else set()
     pending = tuple(
-        event
-        for event in events
-        if event.get("type") == _CALL and event.get("id") in ids and event.get("id") not in reading.answered
+        event for event in events if event.get("type") == _CALL and text(event, "id") in ids - reading.answered
     )
     if ids - reading.calls:
         return reading._replace(stage="refused_action", pending=pending)
@@ -198,9 +196,10 @@ def _came_before(events: list[Event], earlier: Event, at: int) -> bool:
 
 def _time(event: Event) -> datetime | None:
     try:
-        return datetime.fromisoformat(text(event, "processed_at").replace("Z", "+00:00"))
+        said = datetime.fromisoformat(text(event, "processed_at").replace("Z", "+00:00"))
     except ValueError:
         return None
+    return said if said.tzinfo is not None else said.replace(tzinfo=UTC)
 
 
 def _reason(event: Event) -> str:

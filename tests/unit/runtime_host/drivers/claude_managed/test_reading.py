@@ -245,3 +245,13 @@ def test_a_count_beyond_all_measure_is_unknown_and_breaks_nothing(odd: dict[str,
     used = difference({}, snapshot({"output_tokens": 3, **odd}))
     assert used is not None
     assert (used.input_tokens, used.output_tokens, used.native) == (None, 3, None)
+
+
+def test_ids_and_times_of_another_form_break_no_reading() -> None:
+    asks = idle("requires_action", event_ids=["sevt_call", ["sevt_call"]])
+    odd = {**CALL, "id": ["sevt_call"]}
+    assert [call["id"] for call in reading(INPUT, odd, CALL, asks).pending] == ["sevt_call"]
+    began = event("user.interrupt", processed_at="2026-01-01T00:00:00")
+    ends = {**idle("end_turn"), "processed_at": "2026-01-01T00:00:01Z"}
+    ended = read((INPUT, began, ends), said="Hi", input_id=INPUT["id"], interrupt=True, interrupt_id=None)
+    assert (ended.stage, ended.stopped) == ("ended", True)
