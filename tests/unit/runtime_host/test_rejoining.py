@@ -365,3 +365,24 @@ async def test_deleting_asks_the_service_first_and_keeps_the_reference_when_that
         await stage.runtime.delete_session(session.reference(), context=ME)
         assert service.deleted == [{"version": 1, "made": True}]
         assert await stage.items(session.session_id) == []
+
+
+async def test_looking_again_twice_at_once_and_deleting_meanwhile_make_one_run_and_lose_no_reference() -> None:
+    service = Service()
+    async with at(service) as stage:
+        session = await stage.open()
+        service.cannot_be_asked = True
+        run = await session.run("Hi")
+        with pytest.raises(AgentSessionRecoveryError):
+            await run.result()
+        service.cannot_be_asked = False
+        deleting = stage.runtime.delete_session(session.reference(), context=ME)
+        said_of = await asyncio.gather(session.reconcile(), session.reconcile(), deleting, return_exceptions=True)
+        assert (said_of[0], said_of[1]) == ((), ())
+        assert isinstance(said_of[2], AgentBusyError)
+        assert service.deleted == []
+        await until(lambda: service.watchers > 0)
+        assert service.watchers == 1
+        service.tell(result=DriverResult(status="completed"))
+        assert (await (await session.get_run(run.run_id)).result()).status == "completed"
+    assert service.inputs == ["Hi"]
