@@ -1,6 +1,8 @@
 """What turns of managed Claude come to: states, stops, pauses, refusals, restarts, and what is left of them."""
 
 import asyncio
+import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +19,7 @@ from runtime_host.errors import (
     AgentCapabilityUnsupportedError,
     AgentNativeExecutionError,
     AgentSessionRecoveryError,
+    StorageError,
 )
 from runtime_host.events import DriverEvent
 from runtime_host.policy import Policy
@@ -174,6 +177,30 @@ async def test_an_environment_whose_network_was_opened_after_a_turn_is_not_used_
         assert result.error is not None
         assert (result.status, result.error.code) == ("failed", "ECHO_MISMATCH")
         assert far.counts()["inputs"] == 1
+
+
+@pytest.mark.parametrize("at_which", range(8))
+async def test_a_full_disk_at_any_keeping_makes_nothing_twice_and_sends_nothing_twice(at_which: int) -> None:
+    async with ManagedClaudeServer() as far, at(far) as driver:
+        kept, times = Kept(), itertools.count()
+
+        async def keep(state: dict[str, Any]) -> None:
+            if next(times) == at_which:
+                raise StorageError("The disk is full.")
+            await kept.keep(state)
+
+        first = await driver.open(kept.opening()._replace(keep=keep))
+        run = await first.start(turn_for())
+        with contextlib.suppress(AgentSessionRecoveryError):
+            await seen(run)
+        await first.close()
+        again = await driver.open(kept.opening())
+        with contextlib.suppress(AgentSessionRecoveryError):
+            await seen(await again.rejoin(turn_for()))
+        counts = far.counts()
+        assert {
+            name: counts[name] for name in ("agents", "environments", "sessions", "inputs") if counts[name] > 1
+        } == {}
 
 
 async def test_two_of_one_intent_are_used_by_nobody_and_both_removed() -> None:
