@@ -110,7 +110,7 @@ async def test_one_input_and_one_effect_whenever_the_process_ends(moment: str, n
             for each in await runtime.recover(DEFINED.id):
                 assert each.run is None or each.run.run_id == (run_id or each.run.run_id)
                 came_to = await _came_to(each, far, acted)
-                if came_to in ("NOT_SENT", "not found"):
+                if came_to in ("INPUT_NOT_SENT", "not found"):
                     assert far.counts()["inputs"] == 0, "an input that was sent was given up"
                 if came_to == "unknown":
                     # It ended while the tool was at work: whether that acted, nobody here can know.

@@ -6,7 +6,6 @@ opening send nothing; what is removed at OpenAI is what this program made there,
 
 import asyncio
 import importlib
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +29,6 @@ from runtime_host.models.reasoning import ReasoningMap
 if TYPE_CHECKING:
     from runtime_host.connectors.transport import Timeouts
 
-SETTLED_S = 600.0
-"""After this long what was asked for and left no trace at OpenAI counts as not accepted."""
-
 
 class OpenAIManagedDriver:
     """Agents at OpenAI, through the connectors of a registry.
@@ -47,7 +43,6 @@ class OpenAIManagedDriver:
         patience: of questions.
         looking: how often and over how long what a lost answer left is looked for.
         reconnecting: how often in a row a lost stream is opened anew in vain.
-        settled_s: see `SETTLED_S`.
 
     Raises:
         AgentDriverConfigurationError: an effort that is declared is unknown or never sent.
@@ -69,12 +64,10 @@ class OpenAIManagedDriver:
         patience: Patience = Patience(),  # noqa: B008 - nobody can change it
         looking: Patience = intents.LOOKING,
         reconnecting: Patience = Patience(tries=10, longest_wait_s=15.0),  # noqa: B008 - nobody can change it
-        settled_s: float = SETTLED_S,
     ) -> None:
         self.connectors = connectors
         self.looking = looking
         self.reconnecting = reconnecting
-        self.settled_s = settled_s
         self._vouched_efforts = model_efforts
         self._templates = environment_templates
         self._timeouts = timeouts
@@ -156,11 +149,12 @@ class OpenAIManagedDriver:
         if known or intent is None:
             return [known] if known else []
         looked = await intents.look_for(lambda: api.marked(intent), self.looking)
-        since = state["intents"]["session"].get("since")
-        if not looked.found and isinstance(since, int) and 0 <= time.time() - since < self.settled_s:
+        if not looked.found:
+            # However long ago that was: its record is all that leads to it.
             raise AgentBusyError(
-                "OpenAI was asked for this session a moment ago, and does not show it yet. It was looked for "
-                f"{looked.in_words()}. Try again in a few minutes."
+                "OpenAI was asked for this session, its answer was lost, and it does not show the session. It was "
+                f"looked for {looked.in_words()}. The conversation stays, so that nothing is forgotten there. Try "
+                "again later."
             )
         return list(looked.found)
 

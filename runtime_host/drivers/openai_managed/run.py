@@ -8,7 +8,6 @@ retrieved state says that it is waited for, and a result that is saved there is 
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -351,12 +350,7 @@ class OpenAIManagedRun:
         if not session.native_id:
             if intent is None:
                 raise self._over(_failed(_not_sent()))
-            try:
-                description = await self._find_session(intent)
-            except AgentSessionRecoveryError as lost:
-                self._gone_for_good(record, lost)
-                raise
-            await self._session.keep_made(description)
+            await self._session.keep_made(await self._find_session(intent))
         description = await self._api.session(session.native_id)
         opening = session.opening
         differences = profile.differences(description, opening.options, opening.tools)
@@ -366,24 +360,7 @@ class OpenAIManagedRun:
         if turn_id:
             await self._adopt(turn_id)
             return
-        try:
-            await self._find_turn(record)
-        except AgentSessionRecoveryError as lost:
-            if text(description, "status") in ("idle", "failed"):
-                self._gone_for_good(record, lost)
-            raise
-
-    def _gone_for_good(self, record: Mapping[str, Any], lost: AgentSessionRecoveryError) -> None:
-        """An input that left no trace for long was not accepted."""
-        at = record.get("at")
-        since_s = time.time() - at if isinstance(at, int) else 0.0
-        if since_s < self._session.driver.settled_s or lost.details.get("sessions"):
-            return
-        message = (
-            f"OpenAI shows nothing of this message {round(since_s / 60)} minutes after it was sent, so it was not "
-            "taken there. Nothing came of it. Send it again, in a new session if this one takes nothing."
-        )
-        raise self._over(_failed(RunError(code=words.NOT_SENT, message=message))) from None
+        await self._find_turn(record)
 
     async def _find_turn(self, record: Mapping[str, Any]) -> None:
         """The turn that an input began whose acceptance was not seen.
@@ -694,7 +671,7 @@ class OpenAIManagedRun:
 
 def _record(boundary: str | None) -> dict[str, Any]:
     """What is kept of a run before its input is sent."""
-    return {"input_key": str(uuid.uuid4()), "boundary": boundary, "turn": None, "at": int(time.time())}
+    return {"input_key": str(uuid.uuid4()), "boundary": boundary, "turn": None}
 
 
 def _failed(error: RunError, **more: Any) -> DriverResult:
@@ -702,7 +679,9 @@ def _failed(error: RunError, **more: Any) -> DriverResult:
 
 
 def _not_sent() -> RunError:
+    """Of an input of which nothing was kept: that is done before anything of it is sent."""
     return RunError(
-        code=words.NOT_SENT,
+        code=words.INPUT_NOT_SENT,
         message="The program ended before this message was sent. Nothing came of it. Send it again.",
+        retryable=True,
     )
