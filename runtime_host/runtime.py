@@ -481,7 +481,9 @@ class LocalBackend:
             return
         driver = cast("ServiceDriver", self.driver(driver_id))
         try:
-            await driver.discard(opening)
+            # Its service may have to confirm that nothing goes on there, and each thing goes by itself.
+            async with asyncio.timeout(2 * max(self.windows.forget_s, self.driven(driver_id).settle_s)):
+                await driver.discard(opening)
         except AgentRuntimeError:
             raise
         except Exception as error:

@@ -39,6 +39,7 @@ class Service:
         self.cannot_be_asked = False
         self.deleted: list[dict[str, Any] | None] = []
         self.refuses_deletion = False
+        self.hangs = False
 
     def tell(self, *events: DriverEvent, result: DriverResult | None = None) -> None:
         self.saved += events
@@ -134,13 +135,16 @@ class ServiceDriver(ScriptedDriver):
         """Keeps nothing here."""
 
     async def discard(self, opening: SessionOpening) -> None:
+        if self.service.hangs:
+            await asyncio.Event().wait()
         if self.service.refuses_deletion:
             raise AgentNativeExecutionError("The service did not delete it.", native_code="DISCARD_FAILED")
         self.service.deleted.append(opening.state)
 
 
-def at(service: Service, before: Stage | None = None) -> Stage:
-    return Stage(driver=ServiceDriver(service), store=before.memory if before else None, durability="durable")
+def at(service: Service, before: Stage | None = None, **more: Any) -> Stage:
+    memory = before.memory if before else None
+    return Stage(driver=ServiceDriver(service), store=memory, durability="durable", **more)
 
 
 async def gone_on(service: Service, stage: Stage) -> tuple[Any, Any]:
@@ -386,3 +390,15 @@ async def test_looking_again_twice_at_once_and_deleting_meanwhile_make_one_run_a
         service.tell(result=DriverResult(status="completed"))
         assert (await (await session.get_run(run.run_id)).result()).status == "completed"
     assert service.inputs == ["Hi"]
+
+
+async def test_a_service_that_does_not_answer_a_deletion_holds_it_up_for_a_while_only() -> None:
+    service = Service()
+    async with at(service, forget_s=0.05) as stage:
+        stage.driver.settle_s = 0.05  # type: ignore[attr-defined]  # of the driver above
+        session = await stage.open()
+        service.hangs = True
+        with pytest.raises(AgentNativeExecutionError, match="Delete it again"):
+            await stage.runtime.delete_session(session.reference(), context=ME)
+        service.hangs = False
+        await stage.runtime.delete_session(session.reference(), context=ME)
