@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from runtime_host.connectors.base import ConnectorRegistry
 from runtime_host.connectors.transport import Timeouts
-from runtime_host.drivers.managed.faults import ServiceFault
+from runtime_host.drivers.managed.faults import TOO_LARGE, ServiceFault
 from runtime_host.drivers.managed.ids import id_of
 from runtime_host.drivers.managed.intents import MARK
 from runtime_host.drivers.managed.pages import Page, walk
@@ -27,6 +27,9 @@ PAGE: Final = 100
 NEWEST_PAGES: Final = 5
 """How many pages of the newest agents, environments or sessions are looked through for a mark."""
 LATEST: Final = 20
+_SMALLER: Final = (PAGE, 10, 1)
+_SMALLER_LATEST: Final = (LATEST, 2)
+"""Sizes of a page of events, tried in this order while one is larger than an answer may be."""
 _MODULE: Final = "runtime_host.drivers.claude_managed.client"
 
 
@@ -117,16 +120,8 @@ class Calls:
         }
 
     async def latest(self, connector: str, session_id: str) -> list[dict[str, Any]]:
-        """The newest events of a session, the newest first."""
-        client = await self._client()
-        return _page(
-            await client.look(
-                connector,
-                lambda sdk: sdk.beta.sessions.events.with_streaming_response.list(
-                    session_id, limit=LATEST, order="desc"
-                ),
-            )
-        ).entries
+        """The newest events of a session, the newest first; fewer where one of them is larger than is read."""
+        return (await self._events(connector, session_id, _SMALLER_LATEST, {"order": "desc"})).entries
 
     async def history(
         self, connector: str, session_id: str, boundary: str | None
@@ -136,17 +131,11 @@ class Calls:
         Raises:
             ServiceFault: also when it is longer than is read, or does not hold that event.
         """
-        client = await self._client()
 
         async def page(cursor: str | None) -> Page:
             # The order belongs to the first page; a cursor has it in it.
             more = {"order": "asc"} if cursor is None else {"page": cursor}
-            return _page(
-                await client.look(
-                    connector,
-                    lambda sdk: sdk.beta.sessions.events.with_streaming_response.list(session_id, limit=PAGE, **more),
-                )
-            )
+            return await self._events(connector, session_id, _SMALLER, more)
 
         listed = await walk(page)
         if boundary is None:
@@ -164,6 +153,21 @@ class Calls:
         )
 
     # ---- inside ----
+
+    async def _events(self, connector: str, session_id: str, sizes: Sequence[int], more: Mapping[str, Any]) -> Page:
+        """One page of a session's events, of the first of the sizes that is not larger than is read."""
+        client = await self._client()
+
+        def listing(size: int) -> Callable[[Any], Any]:
+            return lambda sdk: sdk.beta.sessions.events.with_streaming_response.list(session_id, limit=size, **more)
+
+        for size in sizes:
+            try:
+                return _page(await client.look(connector, listing(size)))
+            except ServiceFault as fault:
+                if fault.own_code != TOO_LARGE or size == sizes[-1]:
+                    raise
+        raise ServiceFault(FaultKind.MALFORMED)
 
     async def _client(self) -> ServiceClient[Any]:
         loading = self._loading

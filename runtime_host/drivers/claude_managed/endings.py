@@ -12,6 +12,7 @@ import msgspec
 from runtime_host.connectors.base import Connector
 from runtime_host.drivers.claude_managed.history import Reading
 from runtime_host.drivers.claude_managed.profile import SERVICE
+from runtime_host.drivers.managed.faults import TOO_LARGE
 from runtime_host.errors import AgentNativeExecutionError, AgentRuntimeError
 from runtime_host.results import DriverResult, RunError, Usage
 from runtime_host.tools.base import ToolDelivery
@@ -43,6 +44,11 @@ _REASONS: Final[dict[str, tuple[str, str]]] = {
         ACTION_REFUSED,
         f"Claude asked {SERVICE} for something that this session may not do, and waited for a permission that is "
         "never given. It was stopped. Ask for it in another way.",
+    ),
+    "too_large": (
+        TOO_LARGE,
+        f"{SERVICE} holds something of this conversation that is larger than Remuda reads at once, so it could not be "
+        "followed or answered. It was stopped, and takes no further message. Begin a new conversation.",
     ),
     "result": (
         "RESULT_REFUSED",

@@ -239,6 +239,24 @@ def blocks_input(events: Sequence[Event]) -> str:
     return ""
 
 
+def is_at_rest(newest: Sequence[Event], interrupt_id: str | None) -> bool:
+    """Whether the last word of a session is that it is over, by its own end or by our interrupt. `newest`: first."""
+    idle = False
+    for event in newest:
+        kind = event.get("type")
+        if kind in ("session.status_terminated", "session.deleted"):
+            return True
+        if kind == "session.status_idle":
+            idle = True
+            if _reason(event) in _ENDS:
+                return True
+        elif kind == _INPUT or str(kind).startswith("session.status_"):
+            return False
+        elif kind == _INTERRUPT and interrupt_id is not None and text(event, "id") == interrupt_id:
+            return idle
+    return False
+
+
 def arguments_of(call: Event) -> Mapping[str, Any]:
     """What a call was made with."""
     return member(call, "input")

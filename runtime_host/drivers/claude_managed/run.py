@@ -27,10 +27,11 @@ from runtime_host.drivers.claude_managed.endings import (
     of_reading,
     result_text,
 )
-from runtime_host.drivers.claude_managed.history import Reading, arguments_of, blocks_input, read
+from runtime_host.drivers.claude_managed.history import Reading, arguments_of, blocks_input, is_at_rest, read
 from runtime_host.drivers.claude_managed.mapping import TurnMapper, key
 from runtime_host.drivers.claude_managed.profile import DRIVER_ID, SERVICE
-from runtime_host.drivers.managed.faults import EVENT_TOO_LARGE, ServiceFault, run_error
+from runtime_host.drivers.managed.faults import EVENT_TOO_LARGE, TOO_LARGE, ServiceFault, run_error
+from runtime_host.drivers.managed.hurry import heed, pause
 from runtime_host.drivers.managed.intents import Looked, look_for
 from runtime_host.drivers.managed.outlet import Outlet
 from runtime_host.drivers.managed.service import EventStream
@@ -86,7 +87,7 @@ class ManagedClaudeRun:
         self._mapper = TurnMapper()
         self._wake = asyncio.Event()
         self._stream: EventStream | None = None
-        self._stopping = False
+        self._stop_asked = asyncio.Event()
         self._interrupted = False
         self._due = False
         self._record: dict[str, Any] = {}
@@ -112,7 +113,7 @@ class ManagedClaudeRun:
 
     async def cancel(self) -> None:
         """Ask the provider to stop; it is over when `events` ends."""
-        self._stopping = True
+        self._stop_asked.set()
         self._wake.set()
 
     async def release(self) -> None:
@@ -123,6 +124,7 @@ class ManagedClaudeRun:
     # ---- the turn ----
 
     async def _live(self) -> None:
+        heed(self._stop_asked)
         try:
             self._outcome = await (self._joined() if self._rejoined else self._sent())
         except AgentSessionRecoveryError as lost:
@@ -181,6 +183,8 @@ class ManagedClaudeRun:
         Raises:
             AgentRuntimeError: the session takes none now.
         """
+        if self._session.is_unreadable:
+            raise not_sent("too_large")
         newest = await self._session.calls.latest(self._connector, self._session.native_id)
         why = "terminated" if said.get("status") == "terminated" else blocks_input(newest)
         if not why and said.get("status") != "idle":
@@ -219,7 +223,8 @@ class ManagedClaudeRun:
             await session.find_lost()
             return failed(not_arrived("Remuda ended before your message was sent."))
         self._record = record
-        self._stopping = bool(record.get("stop"))
+        if record.get("stop"):
+            self._stop_asked.set()
         if record.get("input") is None:
             await self._find_input("Remuda ended while your message was on its way.")
         return await self._watched()
@@ -247,6 +252,8 @@ class ManagedClaudeRun:
                 reading = await self._look()
                 step, ending = await self._act(reading)
             except ServiceFault as fault:
+                if fault.own_code == TOO_LARGE:
+                    return await self._stopped_unread()
                 await self._blinded(fault)
                 continue
             self._blind = 0
@@ -311,7 +318,7 @@ class ManagedClaudeRun:
             return ("again", None) if said is None else ("end", await self._ended(reading, said))
         if stage == "refused_action" and self._failure is None:
             self._failure = not_sent("action")
-            self._stopping = True
+            self._stop_asked.set()
         if self._stopping:
             return await self._interrupt(), None
         if stage == "calls":
@@ -418,9 +425,9 @@ class ManagedClaudeRun:
             raise self._nobody_knows(f"{SERVICE} could not be asked ({fault.kind}), {self._blind} times in a row.")
         await self._pause(self._blind)
 
-    async def _pause(self, times: int) -> None:
-        pause_s = min(LONGEST_PAUSE_S, 0.05 * 2**times)
-        await self._session.looking.sleep(pause_s)
+    async def _pause(self, times: int, asked_s: float | None = None) -> None:
+        pause_s = asked_s or min(LONGEST_PAUSE_S, 0.05 * 2**times)
+        await pause(self._session.looking.sleep, pause_s)
 
     async def _say_once(self, what: str, code: str, level: str, message: str) -> None:
         if what not in self._said:
@@ -428,6 +435,10 @@ class ManagedClaudeRun:
             await self._outlet.put(DriverEvent("diagnostic", {"code": code, "level": level, "message": message}))
 
     # ---- stopping ----
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_asked.is_set()
 
     @property
     def _stop(self) -> dict[str, Any]:
@@ -452,11 +463,30 @@ class ManagedClaudeRun:
             self._blind += 1
             if self._blind >= MOST_BLIND or not fault.may_pass:
                 raise self._nobody_knows(f"{SERVICE} refused to stop it ({fault.kind}).") from None
-            await self._session.looking.sleep(fault.retry_after_s or min(LONGEST_PAUSE_S, 0.1 * 2**self._blind))
+            await self._pause(self._blind, fault.retry_after_s)
             return "again"
         if text(stored, "id"):
             await self._keep(stop={**self._stop, "event": text(stored, "id")})
         return "again"
+
+    async def _stopped_unread(self) -> DriverResult:
+        """Stop a turn that can be neither followed nor answered, since something of it is larger than is read."""
+        self._failure = self._failure or not_sent("too_large")
+        self._stop_asked.set()
+        await self._drop_stream()
+        session, fault = self._session, None
+        for tried in range(MOST_BLIND):
+            try:
+                newest = await session.calls.latest(self._connector, session.native_id)
+                if is_at_rest(newest, self._stop.get("event")) and await self._at_rest() is not None:
+                    await session.keep_unreadable()
+                    return failed(of_error(self._failure))
+                await self._interrupt()
+            except ServiceFault as raised:
+                fault = raised
+            await self._pause(tried)
+        kind = "" if fault is None else f" ({fault.kind})"
+        raise self._nobody_knows(f"{SERVICE} was asked to stop what is larger than Remuda reads, and did not{kind}.")
 
     # ---- host tools ----
 
@@ -465,7 +495,7 @@ class ManagedClaudeRun:
         tools = self._turn.tools
         if tools is None:
             self._failure = not_sent("action")
-            self._stopping = True
+            self._stop_asked.set()
             return "again"
         new = tuple(_request(call) for call in pending if text(call, "id") not in self._known)
         try:
@@ -480,7 +510,7 @@ class ManagedClaudeRun:
             await tools.delivering(tuple(call_id for call_id in waiting if call_id not in self._unconfirmed))
         except AgentRuntimeError as error:
             self._failure = self._failure or error
-            self._stopping = True
+            self._stop_asked.set()
             return "again"
         self._unconfirmed.update(waiting)
         for call_id in waiting:
@@ -551,10 +581,10 @@ class ManagedClaudeRun:
             if fault.did_nothing and not fault.may_pass and tries > 1:
                 # Refused for what it is, and still waited for: it will never be taken.
                 self._failure = not_sent("result")
-                self._stopping = True
+                self._stop_asked.set()
                 return False
             # The saved history says whether it arrived, and whether it is still waited for.
-            await self._session.looking.sleep(fault.retry_after_s or min(LONGEST_PAUSE_S, 0.1 * 2**tries))
+            await self._pause(tries, fault.retry_after_s)
             return False
         self._told(tools, (call_id,))
         return True

@@ -92,6 +92,15 @@ class ManagedClaudeSession:
             runs = dict([*runs.items()][-(RUNS_KEPT - 1) :]) | {run_id: dict(record)}
         await self._keep({**self._state, "runs": runs})
 
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether its history holds something that is larger than is read."""
+        return bool(self._state.get("unreadable"))
+
+    async def keep_unreadable(self) -> None:
+        """Keep that its history cannot be read."""
+        await self._keep({**self._state, "unreadable": True})
+
     async def provide(self) -> tuple[dict[str, Any], bool]:
         """The session at the provider, made now where there is none; and whether it is new.
 

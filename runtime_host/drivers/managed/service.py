@@ -27,6 +27,7 @@ from runtime_host.connectors.transport import (
     scoped_client,
 )
 from runtime_host.drivers.managed.faults import EVENT_TOO_LARGE, TOO_LARGE, ServiceFault, causes, lost, refused
+from runtime_host.drivers.managed.hurry import pause
 from runtime_host.errors import AgentClosedError, AgentRuntimeError
 from runtime_host.loop.model_apis.pieces import FaultKind, ModelFault
 from runtime_host.loop.model_apis.reading import parsed
@@ -150,7 +151,7 @@ class ServiceClient(ABC, Generic[C]):
                 if wait_s is None:
                     raise
                 log.info("asked in vain (%s), again in %.1f s", fault.kind, wait_s)
-            await self.patience.sleep(wait_s)
+            await pause(self.patience.sleep, wait_s)
 
     def watch(self, connector: str, request: Request[C], on_ready: Callable[[], None]) -> "EventStream":
         """Open a stream of events. `on_ready` is called whenever there is something to take, or it ended."""

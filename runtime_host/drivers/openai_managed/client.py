@@ -1,6 +1,7 @@
 """The official OpenAI client for the Agents API.
 
 Must not know sessions or events. Importing this module imports the SDK (about a second): do it in a thread.
+Invariant: the environment chooses no key, server or header.
 """
 
 from collections.abc import Mapping
@@ -32,6 +33,8 @@ class AgentsClient(ServiceClient[openai.AsyncOpenAI]):
         )
         # For a header that is not sent anyway it would start a thread to ask what system this is.
         client._platform = "Unknown"
+        # From OPENAI_CUSTOM_HEADERS: one key of idempotency for all requests would make the later ones do nothing.
+        client._custom_headers = {}
         return client
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from runtime_host.drivers.base import Turn
 from runtime_host.drivers.managed import intents
-from runtime_host.drivers.managed.faults import ServiceFault, facts, run_error
+from runtime_host.drivers.managed.faults import TOO_LARGE, ServiceFault, facts, run_error
+from runtime_host.drivers.managed.hurry import heed, pause
 from runtime_host.drivers.managed.outlet import Outlet
 from runtime_host.drivers.managed.service import EventStream
 from runtime_host.drivers.openai_managed import mapping, profile, words
@@ -63,7 +64,7 @@ class OpenAIManagedRun:
         self._outlet = Outlet()
         self._wake = asyncio.Event()
         self._stream: EventStream | None = None
-        self._stopping = False
+        self._stop_asked = asyncio.Event()
         self._released = False
         self._sending = False
         self._sent = False
@@ -110,8 +111,12 @@ class OpenAIManagedRun:
         self._task.cancel()
         await asyncio.wait({self._task})
 
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_asked.is_set()
+
     def _stop(self) -> None:
-        self._stopping = True
+        self._stop_asked.set()
         self._calls.stop()
         self._wake.set()
 
@@ -124,6 +129,7 @@ class OpenAIManagedRun:
     # ---- the run ----
 
     async def _live(self, rejoins: bool) -> None:
+        heed(self._stop_asked)
         try:
             self._api: AgentsApi = await self._session.api()
             await (self._find() if rejoins else self._dispatch())
@@ -345,15 +351,16 @@ class OpenAIManagedRun:
         if record is None:
             raise self._over(_failed(_not_sent()))
         self._sent = True
-        self._stopping = bool(record.get("stop"))
+        if record.get("stop"):
+            self._stop_asked.set()
         intent = intents.intended(session.kept, SESSION)
         if not session.native_id:
             if intent is None:
                 raise self._over(_failed(_not_sent()))
             await self._session.keep_made(await self._find_session(intent))
-        description = await self._api.session(session.native_id)
+        description = await self._described()
         opening = session.opening
-        differences = profile.differences(description, opening.options, opening.tools)
+        differences = profile.differences(description, opening.options, opening.tools) if description else ()
         if differences:
             raise self._unknown(words.not_as_asked(differences, sent=False))
         turn_id = text(record, "turn")
@@ -426,7 +433,7 @@ class OpenAIManagedRun:
             if wait_s is None:
                 raise fault or self._unknown("OpenAI ends every stream of its events at once.")
             if tried > 1 or fault is not None:
-                await self._unless_let_go(patience.sleep(wait_s))
+                await self._unless_let_go(pause(patience.sleep, wait_s))
 
     async def _may_go_on(self, fault: ServiceFault) -> bool:
         if not fault.own_code:
@@ -504,7 +511,7 @@ class OpenAIManagedRun:
             _OverError: the turn is over.
         """
         session_id = self._session.native_id
-        description = await self._api.session(session_id)
+        description = await self._described()
         if not self._mapper.turn_id:
             record = self._session.run_record(self._turn.run_id) or {}
             turns = await self._api.turns_after(session_id, text(record, "boundary") or None)
@@ -522,6 +529,18 @@ class OpenAIManagedRun:
             self._session_failed()
         if turn_id:
             self._act(description)
+
+    async def _described(self) -> dict[str, Any]:
+        """The session's record. Where it is longer than is read, {}: then what it waits for is never answered."""
+        try:
+            return await self._api.session(self._session.native_id)
+        except ServiceFault as fault:
+            if fault.own_code != TOO_LARGE:
+                raise
+        if not self._stopping:
+            self._failure = self._failure or words.too_large()
+            self._stop()
+        return {}
 
     async def _take_rest(self) -> None:
         """What the stream still carries of a turn that is over, so that it is told piece by piece as it came."""
@@ -627,7 +646,7 @@ class OpenAIManagedRun:
             message = "Something went wrong in Remuda while a tool was at work. The log names the kind of fault."
             self._failure = self._failure or RunError(code="PROVIDER_FAILED", message=message)
         if error is not None:
-            self._stopping = True
+            self._stop_asked.set()
         self._mapper.wants_a_look = True
         self._wake.set()
 

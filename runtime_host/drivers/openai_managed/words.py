@@ -6,6 +6,7 @@ Must not know any I/O. Invariant: no text of the provider is in a sentence, only
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from runtime_host.drivers.managed.faults import TOO_LARGE
 from runtime_host.loop.model_apis.pieces import FaultKind
 from runtime_host.loop.model_apis.reading import member, text
 from runtime_host.results import RunError
@@ -142,6 +143,15 @@ def refused_action(kind: str) -> RunError:
         message=f"The agent at OpenAI waited for {what}, which is always refused here. The turn was stopped; what had "
         "arrived is kept. Ask for it in a way that does not need this.",
         details={"action": kind} if kind in _ACTIONS else {},
+    )
+
+
+def too_large() -> RunError:
+    """What a turn is stopped with where the session's record, and what it waits for with it, is longer than is read."""
+    return RunError(
+        code=TOO_LARGE,
+        message="The agent at OpenAI waits for something that is larger than Remuda reads at once, so it cannot be "
+        "answered. The turn was stopped; what had arrived is kept. Ask for it in smaller pieces.",
     )
 
 
