@@ -1,14 +1,15 @@
 """`anthropic.managed.api` in the runtime while the way to the provider goes wrong: one of each all the same."""
 
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from runtime_host.errors import AgentSessionRecoveryError
+from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError
 from runtime_host.events import AgentEvent
 from runtime_host.results import AgentResult
 from runtime_host.run import Run, Windows
@@ -27,11 +28,21 @@ from tests.loopback.managed_claude.faults import (
     RequestLost,
     StreamFault,
 )
-from tests.loopback.managed_claude.script import Many, Say, Think, Use
+from tests.loopback.managed_claude.script import Many, Say, Think, Use, Wait
 from tests.loopback.managed_claude_server import DEFAULT_KEY, Canary, ManagedClaudeServer
+from tests.loopback.secrecy import Heard, listening
 
 INPUT = "events.send:user.message"
 RESULT = "events.send:user.custom_tool_result"
+
+
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
+    """What is let out in each test; the key is in none of it."""
+    with listening(caplog, monkeypatch) as all_of_it:
+        yield all_of_it
+    assert all_of_it.where(DEFAULT_KEY) == set()
+    assert all_of_it.places >= {"events", "logs", "stored"}
 
 
 @dataclass
@@ -136,9 +147,10 @@ async def test_a_page_that_ends_with_an_event_without_an_id_hides_nothing() -> N
         far.fault(NullIdAtPageEnd(times=None))
         async with conversation(far) as session:
             _, result = await _seen(await session.run("Count."))
-        pages = far.by_endpoint["events.list"]
+        pages, counts = far.by_endpoint["events.list"], far.counts()
     assert (result.status, result.output_text) == ("completed", "The end.")
     assert pages > 3, "the history was not read over several pages"
+    assert (counts["sessions"], counts["inputs"], counts["results"]) == (1, 1, 0)
 
 
 async def test_a_clock_that_jumps_changes_nothing() -> None:
@@ -152,17 +164,32 @@ async def test_a_clock_that_jumps_changes_nothing() -> None:
         assert (far.counts()["sessions"], far.counts()["inputs"], far.counts()["results"]) == (1, 2, 2)
 
 
-@pytest.mark.parametrize("status", [400, 401, 429, 529])
+@pytest.mark.parametrize("offset_s", [86_400, pytest.param(-86_400, marks=pytest.mark.soak)])
+async def test_a_clock_that_jumps_within_a_turn_changes_nothing(offset_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    async with ManagedClaudeServer() as far:
+        far.answer(Say("I look."), Wait(), Use("look", {"city": "Rome"}), Say("It rains."))
+        far.fault(AnswerLost(INPUT), AnswerLost(RESULT))
+        async with conversation(far, desk) as session:
+            run = await session.run("How is Rome?")
+            async for event in run.events():
+                if event.type == "agent.message.completed":
+                    break
+            far.jump(-offset_s)
+            now = time.time()
+            monkeypatch.setattr(time, "time", lambda: now + offset_s)
+            far.let_go()
+            result = await run.result()
+        counts = far.counts()
+    assert (result.status, result.output_text) == ("completed", "It rains.")
+    assert (counts["sessions"], counts["inputs"], counts["results"], desk.effects) == (1, 1, 1, ["Rome"])
+
+
+@pytest.mark.parametrize("status", [400, pytest.param(401, marks=pytest.mark.soak), 429])
 async def test_an_input_that_was_refused_fails_with_a_code_and_goes_out_anew_when_it_is_said_again(status: int) -> None:
     async with ManagedClaudeServer() as far:
         far.fault(Answered(INPUT, status=status, echo=True))
         async with conversation(far) as session:
-            if status == 529:
-                # Overloaded says nothing of whether it was taken; it is nowhere, so nobody knows.
-                with pytest.raises(AgentSessionRecoveryError):
-                    await (await session.run("Hello")).result()
-                assert far.counts()["inputs"] == 0
-                return
             events, result = await _seen(await session.run("Hello"))
             assert (result.status, far.counts()["inputs"]) == ("failed", 0)
             assert result.error is not None
@@ -170,6 +197,46 @@ async def test_an_input_that_was_refused_fails_with_a_code_and_goes_out_anew_whe
             assert "not sent" in result.error.message
             assert (await (await session.run("Hello")).result()).status == "completed"
         assert (far.counts()["sessions"], far.counts()["inputs"]) == (1, 1)
+
+
+@pytest.mark.parametrize("status", [500, 529])
+@pytest.mark.parametrize("executed", [False, True])
+async def test_an_input_that_is_answered_with_an_error_may_be_taken_and_is_looked_for(
+    status: int, executed: bool
+) -> None:
+    """Overloaded says nothing of whether it was taken, either: where it is nowhere, nobody knows."""
+    async with ManagedClaudeServer() as far:
+        far.fault(Answered(INPUT, status=status, executed=executed, echo=True))
+        async with conversation(far) as session:
+            run = await session.run("Hello")
+            if executed:
+                assert (await run.result()).status == "completed"
+            for _ in range(0 if executed else 2):
+                with pytest.raises(AgentSessionRecoveryError, match="looked through 6 times"):
+                    await run.result()
+                with pytest.raises(AgentRuntimeError):
+                    await session.run("Something else.")
+                await session.reconcile()
+                run = await session.get_run(run.run_id)
+        sent = len(far.bodies("events.send"))
+        assert (far.counts()["sessions"], far.counts()["inputs"], sent) == (1, int(executed), 1)
+
+
+async def test_a_session_whose_answer_was_lost_and_that_is_listed_later_is_gone_on_with() -> None:
+    async with ManagedClaudeServer() as far:
+        far.fault(AnswerLost("sessions.create"), Answered("sessions.list", status=503, times=None))
+        async with conversation(far) as session:
+            run = await session.run("Hello")
+            with pytest.raises(AgentSessionRecoveryError, match="could not be looked for"):
+                await run.result()
+            far.faults.clear()
+            await session.reconcile()
+            result = await (await session.get_run(run.run_id)).result()
+            # It was found, and with it that the message was not sent: that can be said again.
+            assert result.error is not None
+            assert (result.status, result.error.code, far.counts()["inputs"]) == ("failed", "INPUT_NOT_SENT", 0)
+            assert (await (await session.run("Hello")).result()).status == "completed"
+        assert (far.by_endpoint["sessions.create"], far.counts()["sessions"], far.counts()["inputs"]) == (1, 1, 1)
 
 
 async def test_a_session_of_which_nobody_knows_is_never_asked_for_again() -> None:
@@ -186,5 +253,18 @@ async def test_a_redirect_is_not_followed_and_the_key_stays_here() -> None:
         far.fault(Redirected("*", times=None, to=elsewhere.base_url))
         async with conversation(far) as session:
             _, result = await _seen(await session.run("Hello"))
-        assert (result.status, result.error is not None and result.error.code) == ("failed", "PROVIDER_REDIRECTED")
-        assert not elsewhere.requests
+            assert (result.status, result.error is not None and result.error.code) == ("failed", "PROVIDER_REDIRECTED")
+            assert not elsewhere.requests
+            assert (far.counts()["agents"], far.counts()["sessions"], far.counts()["inputs"]) == (0, 0, 0)
+            far.faults.clear()
+            assert (await (await session.run("Hello")).result()).status == "completed"
+            # Where there is a session, neither what asks nor what sends is led elsewhere.
+            for on in ("sessions.retrieve", INPUT):
+                far.fault(Redirected(on, times=None, to=elsewhere.base_url))
+                _, result = await _seen(await session.run("Once more"))
+                assert result.error is not None
+                assert (result.status, result.error.code) == ("failed", "PROVIDER_REDIRECTED")
+                far.faults.clear()
+            assert not elsewhere.requests
+            counts = far.counts()
+            assert (counts["agents"], counts["environments"], counts["sessions"], counts["inputs"]) == (1, 1, 1, 1)
