@@ -289,6 +289,10 @@ class Approvals:
     # ------------------------------------------------------------------------------ notifications
 
     async def _notify(self, operation_id: str) -> None:
+        window = self._host.window
+        if window is not None and window.is_active:
+            return  # the person sees it where they are
+
         def pressed(press: Press) -> None:
             answer = self.deny(operation_id) if press == "deny" else self._look_now(operation_id)
             self._begin(answer, press)

@@ -120,6 +120,8 @@ class RendererChannel:
         self.locked: asyncio.Future[dto.Locked] = self._loop.create_future()
         self.filled = False
         """Whether the renderer shows a conversation and takes what is typed."""
+        self.active = False
+        """Whether the window takes the keys, as it last said; it may be wrong about that, and about nothing else."""
         self._filled_by = 0
         self._greeted = False
         self._commands: deque[dto.RendererMessage] = deque()
@@ -281,17 +283,25 @@ class RendererChannel:
             self._on_locked(message)
         elif not self.locked.done():
             raise Breach("NOT_LOCKED", type(message).__name__)
-        elif isinstance(message, dto.WindowClosed):
-            self._on_window_closed()
-            return
-        elif isinstance(message, dto.ProbeResults):
-            # Not in the row of commands, where the test that waits for it may stand.
-            self._probe_results(message)
+        elif self._taken_at_once(message):
             return
         if self._in_flight and len(self._commands) >= MOST_COMMANDS:
             raise Breach("FLOOD", f"{len(self._commands)} commands, frame {self._in_flight} not acknowledged")
         self._commands.append(message)
         self._command_arrived.set()
+
+    def _taken_at_once(self, message: dto.RendererMessage) -> bool:
+        """Take what does not stand in the row of commands; whether it was such a message."""
+        if isinstance(message, dto.WindowClosed):
+            self._on_window_closed()
+        elif isinstance(message, dto.WindowActive):
+            self.active = message.active
+        elif isinstance(message, dto.ProbeResults):
+            # The test that waits for it may stand in that row.
+            self._probe_results(message)
+        else:
+            return False
+        return True
 
     # ------------------------------------------------------------- carrying out
 

@@ -61,6 +61,11 @@ class Window:
     def is_open(self) -> bool:
         return self._task is not None and not self._task.done()
 
+    @property
+    def is_active(self) -> bool:
+        """Whether the window is in front and takes the keys, as far as it says."""
+        return self.channel is not None and self.channel.active and not self.channel.closed.is_set()
+
     async def aclose(self) -> None:
         """Close the window; returns when its process is gone."""
         self._wanted = False

@@ -450,6 +450,11 @@ class Bridge(QObject):
         self._store.dismiss(notice)
         self.settle()
 
+    def tell_active(self, active: bool) -> None:
+        """The window came to the front, or another one did."""
+        self._channel.send(dto.WindowActive(active=active))
+        self._channel.flush()
+
     @Slot()
     def windowClosed(self) -> None:
         """The person closed the window."""

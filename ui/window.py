@@ -78,6 +78,8 @@ class Renderer(QObject):
         self._bridge.ended.connect(app.quit)
         prepare(engine, looks)
         fill(engine, self._bridge)
+        self._window = quick_window(engine)
+        self._window.activeChanged.connect(self._active_changed)
         self._client.begin(
             [
                 dto.RendererHello(version=dto.PROTOCOL_VERSION, build=build),
@@ -86,6 +88,11 @@ class Renderer(QObject):
                 ),
             ]
         )
+        if self._window.isActive():
+            self._active_changed()
+
+    def _active_changed(self) -> None:
+        self._bridge.tell_active(self._window.isActive())
 
     def _reduce(self, messages: Sequence[dto.HostMessage]) -> None:
         self._bridge.reduce(messages)

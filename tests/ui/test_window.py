@@ -4,7 +4,7 @@ import time
 
 import pytest
 from PySide6.QtCore import QObject, QPoint, QPointF, Qt
-from PySide6.QtGui import QGuiApplication, QWheelEvent
+from PySide6.QtGui import QGuiApplication, QWheelEvent, QWindow
 
 from tests.ui.conftest import Bench
 from tests.ui.fake_host import hello_message, rows_of
@@ -167,6 +167,18 @@ def test_closing_the_window_keeps_the_draft_and_says_so(bench: Bench) -> None:
     bench.spin(lambda: any(isinstance(message, dto.WindowClosed) for message in bench.host.said))
     kinds = [type(message) for message in bench.host.said if isinstance(message, (dto.Draft, dto.WindowClosed))]
     assert kinds == [dto.Draft, dto.WindowClosed]
+
+
+def test_the_window_says_whether_it_is_in_front(bench: Bench) -> None:
+    """So that what is seen here is not told by the desktop as well."""
+    assert bench.wait_for(dto.WindowActive).active
+    other = QWindow()
+    other.show()
+    other.requestActivate()
+    assert not bench.wait_for(dto.WindowActive).active
+    bench.window.requestActivate()
+    assert bench.wait_for(dto.WindowActive).active
+    other.destroy()
 
 
 def test_the_composer_grows_to_two_fifths_of_the_height(bench: Bench) -> None:

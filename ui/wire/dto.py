@@ -997,6 +997,12 @@ class ProbeResults(Message, frozen=True, tag="probe-results"):
     probes: Probes
 
 
+class WindowActive(Message, frozen=True, tag="window-active"):
+    """Whether the window is the one that takes the keys: the person looks at it, as far as can be known."""
+
+    active: bool
+
+
 class WindowClosed(Message, frozen=True, tag="window-closed"):
     """The person closed the window; work goes on."""
 
@@ -1035,5 +1041,6 @@ RendererMessage = (
     | SetTheme
     | SelfTest
     | ProbeResults
+    | WindowActive
     | WindowClosed
 )

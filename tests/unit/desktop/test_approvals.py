@@ -50,10 +50,12 @@ async def held_card(puppet: Puppet) -> dto.ToolCard:
     return next(card for message in puppet.told if (card := card_of(message)) is not None)
 
 
-async def waits(seat: Seat) -> str:
-    """Have the model ask for an entry; the operation that waits then."""
+async def waits(seat: Seat, *before: dto.RendererMessage) -> str:
+    """Have the model ask for an entry, after the window said `before`; the operation that waits then."""
     await seat.puppet.lock()
     await seat.puppet.wait_for(dto.Selected)
+    if before:
+        await seat.puppet.say(*before)
     assert (await seat.puppet.ask(new_send(seat.puppet, "write it down"))).status == "done"
     await seat.puppet.wait_for(dto.RunChanged, lambda m: m.run is not None and m.run.state == "waiting")
     operation = (await held_card(seat.puppet)).operation
@@ -401,6 +403,22 @@ async def test_a_notification_tells_nothing_of_the_call_and_can_only_deny(
     pressed(deny)
     await ended(seat.puppet)
     assert (ledger.effects, person.asked) == ([], [])
+
+
+@pytest.mark.parametrize("in_front", [True, False])
+async def test_the_desktop_is_told_only_where_nobody_looks_at_the_window(
+    seat: Seat, host: Host, person: Decider, monkeypatch: pytest.MonkeyPatch, in_front: bool
+) -> None:
+    shown: list[str] = []
+
+    async def ask(name: str, summary: str, body: str, pressed: Any) -> bool:
+        shown.append(name)
+        return True
+
+    monkeypatch.setattr(host.approvals.notifications, "ask", ask)
+    monkeypatch.setattr(host, "window", host.desk.window)
+    operation = await waits(seat, dto.WindowActive(active=True), dto.WindowActive(active=in_front))
+    assert shown == ([] if in_front else [operation])
 
 
 async def test_a_held_call_on_the_command_line_says_where_to_decide(
