@@ -77,7 +77,7 @@ Item {
         look.schedule();
     }
 
-    // What keys can reach in a row, in reading order.
+    // What keys can reach in a row, in reading order. What stands below the last row counts as one more.
     function stops(row) {
         const found = [];
         const look = (item) => {
@@ -89,14 +89,19 @@ Item {
                 look(kid);
             }
         };
-        const item = list.itemAtIndex(row);
+        const item = at(row);
         if (item)
             look(item);
         return found;
     }
+    function at(row) {
+        return row === list.count ? list.footerItem : list.itemAtIndex(row);
+    }
     function rowOf(item) {
         while (item && item.parent !== list.contentItem)
             item = item.parent;
+        if (item && item === list.footerItem)
+            return list.count;
         return item && item.index !== undefined && list.itemAtIndex(item.index) === item ? item.index : -1;
     }
     function inside(item) {
@@ -109,12 +114,12 @@ Item {
     function beside(item, by) {
         let row = rowOf(item);
         const here = row < 0 ? [] : stops(row);
-        const at = here.indexOf(item) + by;
-        if (here.indexOf(item) >= 0 && at >= 0 && at < here.length)
-            return here[at];
+        const next = here.indexOf(item) + by;
+        if (here.indexOf(item) >= 0 && next >= 0 && next < here.length)
+            return here[next];
         const end = row + by * theme.rowsAhead;
-        for (row = row < 0 ? -1 : row + by; row >= 0 && row < list.count && row !== end; row += by) {
-            if (!list.itemAtIndex(row)) {
+        for (row = row < 0 ? -1 : row + by; row >= 0 && row <= list.count && row !== end; row += by) {
+            if (!at(row)) {
                 list.positionViewAtIndex(row, by > 0 ? ListView.Beginning : ListView.End);
                 list.forceLayout();
                 moved();
@@ -127,7 +132,7 @@ Item {
     }
     function firstStop() {
         let row = list.indexAt(list.width / 2, Math.max(list.originY, list.contentY) + theme.s32);
-        for (row = Math.max(0, row); row < list.count && list.itemAtIndex(row); ++row) {
+        for (row = Math.max(0, row); row <= list.count && at(row); ++row) {
             const there = stops(row);
             if (there.length > 0)
                 return there[0];
@@ -135,6 +140,9 @@ Item {
         return null;
     }
     function lastStop() {
+        const foot = stops(list.count);
+        if (foot.length > 0 && list.footerItem.y < list.contentY + list.height)
+            return foot[foot.length - 1];
         let row = list.indexAt(list.width / 2, list.contentY + list.height - 1);
         for (row = row < 0 ? list.count - 1 : row; row >= 0 && list.itemAtIndex(row); --row) {
             const there = stops(row);

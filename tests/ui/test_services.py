@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from tests.ui.conftest import Bench
 from tests.ui.scenes import AT_OPENAI, LACKING, SERVICES
 from tests.ui.test_activities import said_below
-from tests.ui.test_settings import ENTER, furnished, in_menu, open_settings, shown, spoken, tab_until
+from tests.ui.test_settings import ENTER, focus, furnished, in_menu, open_settings, shown, spoken, tab_until
 from ui.wire import dto
 
 __all__ = ["furnished"]
@@ -123,6 +123,25 @@ def test_what_is_not_known_is_looked_at_again_by_a_key_or_from_the_menu(bench: B
     in_menu(bench, "Look again")
     assert bench.wait_for(dto.LookAgain).revision == bench.revision
     assert not bench.host.take(dto.AskAgain), "nothing is sent again"
+
+
+def test_looking_again_stands_in_the_order_of_the_keys_after_what_was_said(bench: Bench) -> None:
+    """Below the last row it is no row; forwards and backwards the keys find it between that and the composer."""
+    bench.host.item("c1", "reply", "Berths 7 and 19.")
+    stand(bench, "unknown", "OpenAI did not confirm.", can_look_again=True)
+    composer = focus(bench)
+    tab_until(bench, "Copy reply")
+    bench.key(Qt.Key.Key_Tab, "\t")
+    assert spoken(focus(bench)) == "Look again"
+    bench.key(Qt.Key.Key_Tab, "\t")
+    assert focus(bench) is composer
+    bench.key(Qt.Key.Key_Backtab, "", Qt.KeyboardModifier.ShiftModifier)
+    assert spoken(focus(bench)) == "Look again"
+    bench.key(Qt.Key.Key_Backtab, "", Qt.KeyboardModifier.ShiftModifier)
+    assert spoken(focus(bench)).startswith("Copy reply")
+    bench.key(Qt.Key.Key_Tab, "\t")
+    bench.key(ENTER, "\r")
+    assert bench.wait_for(dto.LookAgain).revision == bench.revision
 
 
 def test_what_goes_on_elsewhere_can_be_stopped(bench: Bench) -> None:
