@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject, QPointF, Qt
 from PySide6.QtQuick import QQuickItem
+from PySide6.QtTest import QTest
 
 from tests.ui import gate_rows
 from tests.ui.conftest import Bench
@@ -52,6 +53,13 @@ def back_until(bench: Bench, words: str) -> None:
             return
         bench.key(BACKTAB, "", SHIFT)
     raise AssertionError(f"keys do not lead back to {words!r}")
+
+
+def click(bench: Bench, item: QObject) -> None:
+    assert isinstance(item, QQuickItem)
+    at = item.mapToScene(QPointF(item.width() / 2, item.height() / 2)).toPoint()
+    QTest.mouseClick(bench.window, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, at)
+    bench.settle()
 
 
 def fact(bench: Bench, name: str) -> Any:
@@ -113,6 +121,29 @@ def test_a_refused_credential_and_a_mount_that_is_off_offer_the_way_on(furnished
         furnished.key(ENTER, "\r")
         proposed = furnished.wait_for(dto.Propose)
         assert (proposed.action, proposed.target) == (action, target)
+
+
+@pytest.mark.parametrize("by", ["keys", "mouse"])
+def test_the_mounts_of_another_agent_are_a_choice_away(furnished: Bench, by: str) -> None:
+    agents = (dto.MountsAgent(id="a1", name="Assistant"), dto.MountsAgent(id="a2", name="Harbour master"))
+    page = gate_rows.mounts_page()
+    furnished.host.pages["mounts"] = [replace(page, agents=agents)]
+    open_settings(furnished, "mounts")
+    furnished.host.take(dto.WantPage)
+    [switch] = [button for button in shown(furnished, "Btn") if spoken(button).startswith("Mounts of: Assistant")]
+    furnished.host.pages["mounts"] = [replace(page, agent="a2", agent_name="Harbour master", agents=agents)]
+    if by == "keys":
+        tab_until(furnished, "Mounts of: Assistant")
+        furnished.key(ENTER, "\r")
+        in_menu(furnished, "Harbour master")
+    else:
+        click(furnished, switch)
+        [entry] = [item for item in furnished.everything() if spoken(item) == "Harbour master"]
+        click(furnished, entry)
+    assert furnished.wait_for(dto.WantPage).about == "a2"
+    furnished.settle()
+    assert spoken(switch).startswith("Mounts of: Harbour master")
+    assert spoken(focus(furnished)) == spoken(switch), "focus is back where it was"
 
 
 def test_an_agent_that_may_use_nothing_is_told_of(furnished: Bench) -> None:
