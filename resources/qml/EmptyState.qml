@@ -28,7 +28,7 @@ Item {
             bottomPadding: theme.s16
             horizontalAlignment: Text.AlignHCenter
             lineHeight: theme.lineReading
-            text: "Write below, or start from one of these. Harness and model are at the top: the model can be changed at any time, the harness before the first message."
+            text: "Write below, or start from one of these. Harness and model are at the top: choose them before the first message. Where the agent works on this computer, the model can be changed later, too."
         }
         Repeater {
             model: root.inFolder ? root.works : root.chats
