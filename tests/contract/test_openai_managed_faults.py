@@ -6,7 +6,7 @@ and the key is nowhere.
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -33,9 +33,18 @@ from tests.loopback.managed_claude.faults import (
     StreamFault,
 )
 from tests.loopback.openai_managed import DEFINITION, driver_for, options_for, registry_of
+from tests.loopback.secrecy import PLACES, Heard, listening
 
 BRIEF = Timeouts(connect_s=2.0, read_s=0.4, write_s=2.0)
 STEPS = (Think(), Say("I look.", phase="commentary"), Use("look", {"city": "Rome"}), Say("It rains in Rome."))
+
+
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
+    """What is let out in each test; the key is in none of it."""
+    with listening(caplog, monkeypatch) as all_of_it:
+        yield all_of_it
+    assert all_of_it.where(DEFAULT_KEY) == set()
 
 
 class Place(NamedTuple):
@@ -168,6 +177,18 @@ async def test_the_run_ends_right_and_everything_happens_once(what: str, hosted:
         assert ("EVENT_UNKNOWN" in published) == (what == "an unknown type")
 
 
+async def test_what_is_let_out_is_heard_wherever_it_is(heard: Heard) -> None:
+    async with _place() as place:
+        place.far.answer(*STEPS)
+        await _run(place)
+        place.far.fault(RequestLost("events.create:message"))
+        with pytest.raises(AgentSessionRecoveryError):
+            await (await place.session.run("And now?")).result()
+    assert heard.places == set(PLACES)
+    assert heard.where("It rains in Rome.") == {"events", "results", "stored"}
+    assert heard.where("looked for 4 times") == {"errors", "stored"}
+
+
 # ---------------------------------------------------------------------------- what cannot go right
 
 
@@ -184,6 +205,22 @@ async def test_a_creation_refused_with_429_fails_with_its_code_and_makes_nothing
         assert (again.status, place.far.counts()["sessions"]) == ("completed", 1)
 
 
+@pytest.mark.parametrize("on", ["sessions.create", "events.create:message"])
+async def test_what_is_answered_with_500_and_was_not_done_is_asked_for_once(on: str) -> None:
+    async with _place(hosted=on != "sessions.create") as place:
+        place.far.fault(Answered(on, status=500, echo=True))
+        run = await place.session.run("What is the weather in Rome?")
+        for _ in range(2):
+            with pytest.raises(AgentSessionRecoveryError, match="looked for 4 times"):
+                await run.result()
+            with pytest.raises(AgentRuntimeError):
+                await place.session.run("Something else.")
+            await place.session.reconcile()
+            run = await place.session.get_run(run.run_id)
+        endpoint = on.partition(":")[0]
+        assert (place.far.counts()["inputs"], place.far.by_endpoint[endpoint]) == (0, 1)
+
+
 async def test_an_input_refused_with_429_is_not_sent_again() -> None:
     async with _place() as place:
         await _run(place)
@@ -194,7 +231,15 @@ async def test_an_input_refused_with_429_is_not_sent_again() -> None:
         assert (await _run(place))[0].status == "completed"
 
 
-@pytest.mark.parametrize("on", ["sessions.create", "events.create:message", "sessions.retrieve", "events.stream"])
+@pytest.mark.parametrize(
+    "on",
+    [
+        "sessions.create",
+        "events.create:message",
+        pytest.param("sessions.retrieve", marks=pytest.mark.soak),
+        pytest.param("events.stream", marks=pytest.mark.soak),
+    ],
+)
 async def test_nothing_goes_to_another_origin(on: str) -> None:
     async with Canary() as canary, _place() as place:
         place.far.fault(Redirected(on, to=canary.base_url, times=None))
@@ -203,6 +248,11 @@ async def test_nothing_goes_to_another_origin(on: str) -> None:
         assert (result.status, result.error.code) == ("failed", "PROVIDER_REDIRECTED")
         assert canary.requests == []
         assert DEFAULT_KEY not in published
+        counts = place.far.counts()
+        assert (counts["sessions"], counts["inputs"]) == (0 if on == "sessions.create" else 1, 0)
+        place.far.faults.clear()
+        assert (await _run(place))[0].status == "completed"
+        assert (place.far.counts()["sessions"], place.far.counts()["inputs"]) == (1, 1)
 
 
 async def test_a_history_over_several_pages_is_whole_though_an_id_is_missing_at_a_page_end() -> None:
@@ -219,6 +269,8 @@ async def test_a_history_over_several_pages_is_whole_though_an_id_is_missing_at_
         assert len({f"Note {number}." for number in range(230)} - set(told)) <= 1
         assert (await run.result()).output_text == "That was all."
         assert place.far.by_endpoint["turns.items"] >= 3
+        counts = place.far.counts()
+        assert (counts["sessions"], counts["inputs"], counts["results"]) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("kind", ["mcp_approval_request", "computer_use_approval_request", "environment_connection"])
@@ -333,8 +385,8 @@ async def test_a_result_that_is_refused_as_not_known_yet_is_told_once_all_the_sa
 
 async def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async with _place() as place:
-        place.far.answer(Say("Well", phase="commentary"), Wait(), Say("Done."))
-        place.far.fault(AnswerLost("events.create:message"))
+        place.far.answer(Say("Well", phase="commentary"), Wait(), Use("look", {"city": "Rome"}), Say("Done."))
+        place.far.fault(AnswerLost("events.create:message"), AnswerLost("events.create:tool_result"))
         run = await place.session.run("Take your time.")
         async for event in run.events():
             if event.type == "agent.message.completed":
@@ -344,7 +396,8 @@ async def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(time, "time", lambda: now + 86_400)
         place.far.let_go()
         assert (await run.result()).output_text == "Done."
-        assert (place.far.counts()["sessions"], place.far.counts()["inputs"]) == (1, 1)
+        counts = place.far.counts()
+        assert (counts["sessions"], counts["inputs"], counts["results"], len(place.acted)) == (1, 1, 1, 1)
 
 
 # ---------------------------------------------------------------------------- over the end of the program
