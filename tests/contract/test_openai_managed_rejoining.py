@@ -31,6 +31,7 @@ class Process:
 
     Attributes:
         states: everything that was kept, in order.
+        asked_before: how many requests had come to the far side at each keeping.
     """
 
     def __init__(self, far: AgentsServer, hosted: bool = True, **driver: Any) -> None:
@@ -38,6 +39,7 @@ class Process:
         self.hosted = hosted
         self.driver = driver_for(registry_of(far), **driver)
         self.states: list[dict[str, Any]] = []
+        self.asked_before: list[int] = []
 
     async def __aenter__(self) -> "Process":
         return self
@@ -58,6 +60,7 @@ class Process:
 
     async def _keep(self, state: dict[str, Any]) -> None:
         self.states.append(json.loads(json.dumps(state)))
+        self.asked_before.append(len(self.far.requests))
 
 
 class Channel:
@@ -330,7 +333,7 @@ async def test_what_is_about_to_be_made_is_kept_before_it_is_asked_for(far: Agen
     async with Process(far, hosted=False) as process:
         await _all(await (await process.open()).start(_turn()))
     first = process.states[0]
-    assert first["session"] is None
+    assert (first["session"], process.asked_before[0]) == (None, 0)
     [body] = far.bodies("sessions.create")
     assert body["metadata"] == {"remuda_intent": first["intents"]["session"]["id"]}
     assert (body["vault_ids"], body["environment"], body["input"]) == ([], {"type": "none"}, _turn().text)
