@@ -373,3 +373,18 @@ async def test_a_session_whose_creation_was_not_answered_is_deleted_too(far: Age
         far.session().hidden_looks = 0
         await process.driver.discard(process.opening())
     assert far.counts()["deletes"] == 1
+
+
+async def test_what_was_never_made_there_does_not_keep_a_conversation_for_ever(far: AgentsServer) -> None:
+    far.fault(RequestLost("sessions.create"))
+    async with Process(far, hosted=True) as process:
+        await _all(await (await process.open()).start(_turn()))
+        opening = process.opening()
+        assert opening.state is not None
+        with pytest.raises(AgentBusyError, match="Try again later"):
+            await process.driver.discard(opening)
+        intent = opening.state["intents"]["session"]
+        intent = {**intent, "since": intent["since"] - 2 * 3600}
+        long_ago = {**opening.state, "intents": {"session": intent}}
+        await process.driver.discard(opening._replace(state=long_ago))
+    assert (far.counts()["sessions"], far.counts()["deletes"]) == (0, 0)

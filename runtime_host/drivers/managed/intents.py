@@ -31,6 +31,13 @@ def intended(state: Mapping[str, Any], what: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def age_s(state: Mapping[str, Any], what: str) -> float:
+    """How long ago `what` was about to be made, in seconds by the wall clock; 0 where that is not known."""
+    intent = state.get("intents", {}).get(what)
+    since = intent.get("since") if isinstance(intent, Mapping) else None
+    return max(0.0, time.time() - since) if isinstance(since, int) else 0.0
+
+
 def settled(state: Mapping[str, Any], what: str) -> dict[str, Any]:
     """A state without the intent for `what`: it is known what came of it."""
     return {**state, "intents": {name: each for name, each in state.get("intents", {}).items() if name != what}}
