@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from runtime_host.connectors.transport import Timeouts
 from runtime_host.drivers.managed.service import Bounds, Patience
 from runtime_host.results import AgentResult
 from runtime_host.runtime import AgentRuntime, LocalBackend
@@ -23,7 +24,7 @@ from tests.loopback import claude_managed, openai_managed
 from tests.loopback.agents import script as openai_script
 from tests.loopback.agents_server import AgentsServer
 from tests.loopback.managed_claude import script as claude_script
-from tests.loopback.managed_claude.faults import Answered
+from tests.loopback.managed_claude.faults import Answered, Held
 from tests.loopback.managed_claude_server import DEFAULT_KEY, ManagedClaudeServer
 
 EVIL = {
@@ -209,3 +210,18 @@ async def test_many_events_larger_together_than_anthropic_is_read_are_read_one_b
         result, _ = await _told(session)
         assert (result.status, result.output_text) == ("completed", "3" * 30_000)
         assert (await _told(session))[0].status == "completed"
+
+
+# ---------------------------------------------------------------------------- let go of in the middle
+
+
+async def test_a_program_that_ends_while_an_input_is_on_its_way_leaves_nothing_waiting(openai: AgentsServer) -> None:
+    openai.fault(Held("events.create:message"))
+    before = asyncio.all_tasks()
+    patient = Timeouts(connect_s=2.0, read_s=60.0, write_s=60.0)
+    async with asyncio.timeout(20.0), Desk().session(openai, timeouts=patient) as session:
+        await session.run("What is the weather?")
+        await _until(lambda: openai.faults.happened)
+    left = [task.get_name() for task in asyncio.all_tasks() - before if "openai" in task.get_name()]
+    openai.let_go()
+    assert left == []

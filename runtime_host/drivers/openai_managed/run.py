@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 LOOK_AGAIN_S: Final = 0.5
 """How long an event is waited for before the saved state is read, while something of the run is not known yet."""
-SENDING_S: Final = 2.0
+SENDING_S: Final = 1.0
 """How long a request that is under way may go on when the run is let go of."""
 MOST_CANCELS: Final = 3
 FAILED_LOOKS: Final = 3
@@ -106,9 +106,12 @@ class OpenAIManagedRun:
         """Watch no longer; the turn goes on. A request that is under way may come to its end."""
         self._released = True
         self._wake.set()
-        if not self._task.done():
-            await asyncio.wait({self._task}, timeout=SENDING_S if self._sending else LOOK_AGAIN_S / 10)
-        self._task.cancel()
+        try:
+            if not self._task.done():
+                await asyncio.wait({self._task}, timeout=SENDING_S if self._sending else LOOK_AGAIN_S / 10)
+        finally:
+            # Also where nobody waits for this any longer: nothing of it stays behind.
+            self._task.cancel()
         await asyncio.wait({self._task})
 
     @property
