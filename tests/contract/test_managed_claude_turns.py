@@ -377,6 +377,32 @@ async def test_a_run_that_was_let_go_of_goes_on_and_is_joined_with_all_that_came
         assert (far.counts()["inputs"], far.counts()["sessions"]) == (1, 1)
 
 
+@pytest.mark.parametrize("kind", ["agent", "environment", "session"])
+async def test_what_was_about_to_be_made_when_the_program_ended_is_found_and_not_made_again(kind: str) -> None:
+    async with ManagedClaudeServer() as far:
+        kept, after = Kept(), Kept()
+        async with at(far) as driver:
+            await seen(await (await driver.open(kept.opening())).start(turn_for()))
+        # All that the next process has of it.
+        after.states = [next(state for state in kept.states if kind in state["intents"])]
+        async with at(far) as later:
+            _, result = await seen(await (await later.open(after.opening())).start(turn_for("More", "run_2")))
+        counts = far.counts()
+        assert (result.status, counts["inputs"]) == ("completed", 2)
+        made = dict(agent=counts["agents"], environment=counts["environments"], session=counts["sessions"])
+        assert made[kind] == 1
+
+
+async def test_an_input_that_went_out_is_not_sent_again_whatever_it_is_asked_as() -> None:
+    async with ManagedClaudeServer() as far:
+        kept = Kept()
+        async with at(far) as driver:
+            await seen(await (await driver.open(kept.opening())).start(turn_for()))
+        async with at(far) as later:
+            _, result = await seen(await (await later.open(kept.opening())).start(turn_for()))
+        assert (result.status, far.counts()["inputs"]) == ("completed", 1)
+
+
 async def test_an_input_whose_answer_nobody_saw_is_found_by_its_words_after_a_restart() -> None:
     async with ManagedClaudeServer() as far:
         kept = Kept()
