@@ -58,6 +58,11 @@ class Told(NamedTuple):
 
 
 class ToolBench(DriverBench, Protocol):
+    """A bench may have `die()` besides: it ends what of the harness ends with its host's process, a program.
+
+    Without it that may go on for a moment where only the host's process is played to have ended.
+    """
+
     def call(self, how: ToolBehaviour) -> None:
         """Tell the far side how to take the inputs from now on."""
         ...
@@ -303,6 +308,9 @@ async def _doomed(bench: ToolBench, store: _Watched, desk: _Desk) -> AsyncIterat
         yield await AgentRuntime(backend).create_agent(_definition(bench)).open_session(bench.options)
     finally:
         store.dead.set()
+        die = getattr(bench, "die", None)
+        if die is not None:
+            die()
         with warnings.catch_warnings():
             # A process that ends in the middle complains of nothing that it had only begun.
             warnings.simplefilter("ignore", RuntimeWarning)

@@ -1,5 +1,8 @@
 """The driver contract over `anthropic.agent.sdk`: the real CLI, its model on the loopback."""
 
+import contextlib
+import os
+import signal
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -46,6 +49,12 @@ class ClaudeBench:
 
     def sent(self) -> int:
         return self.stage.model.asked
+
+    def die(self) -> None:
+        """The guard ends the CLI with its host."""
+        for pid in self.stage.programs.living():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     async def aclose(self) -> None:
         """The stage ends with its fixture."""

@@ -136,7 +136,10 @@ def test_without_anything_set_up_the_built_in_model_answers(home: Path) -> None:
     events, result = result_of(done)
     assert done.returncode == 0
     assert "Paris" in result["output_text"]
-    assert sum(event["type"] == "agent.message.delta" for event in events) > 3
+    # On a busy machine pieces that come together are told as one.
+    pieces = [event["data"]["text"] for event in events if event["type"] == "agent.message.delta"]
+    assert pieces
+    assert "".join(pieces) == result["output_text"]
 
 
 def test_a_dash_reads_the_message_from_standard_input(place: Home, server: ChatServer) -> None:
