@@ -486,15 +486,20 @@ class Session:
         try:
             found = await self._store.transact(take)
         except BaseException:
-            self._step("run_unconfirmed" if before == "failed" else "release")
+            self._not_rejoined(before)
             raise
-        if not found:
-            self._step("run_unconfirmed" if before == "failed" else "release")
+        if not found or self._state != "running":
+            # Let go of meanwhile: what is written is joined again at the next opening, and nothing is stopped by that.
+            self._not_rejoined(before)
             return
         self._unknown = None
         self._runs.pop(found[0].run_id, None)
         self._home.live_runs.add(found[0].run_id)
         self._begin(found[0])
+
+    def _not_rejoined(self, before: SessionState) -> None:
+        if self._state == "running":
+            self._step("run_unconfirmed" if before == "failed" else "release")
 
     async def cancel_active_run(self) -> None:
         """Stop the run that goes on, if one does; returns once it has ended.

@@ -271,6 +271,32 @@ async def test_what_is_not_known_is_looked_for_when_its_session_is_opened_by_ano
     assert service.inputs == ["Hi"]
 
 
+@pytest.mark.parametrize("closing", [False, True])
+async def test_letting_go_while_it_is_looked_again_stops_nothing_and_is_joined_later(closing: bool) -> None:
+    service = Service()
+    async with at(service) as stage:
+        session = await stage.open()
+        service.cannot_be_asked = True
+        run = await session.run("Hi")
+        await run.wait_settled()
+        service.cannot_be_asked = False
+        before, hold = stage.store.commits, asyncio.Event()
+        stage.store.hold, stage.store.hold_after = hold, before
+        looking = asyncio.ensure_future(session.reconcile())
+        await until(lambda: stage.store.commits > before)
+        leaving = asyncio.ensure_future(stage.runtime.aclose() if closing else session.detach())
+        await asyncio.sleep(0)
+        hold.set()
+        await asyncio.gather(looking, leaving)
+        assert (session.state, session.active_run) == ("destroyed" if closing else "detached", None)
+        assert (service.result, service.watchers) == (None, 0), "it was stopped, or is watched by nobody's session"
+    service.tell(said("agent.message.completed", "a", "Well."), result=DriverResult(status="completed"))
+    async with at(service, stage) as after:
+        again = await after.runtime.resume_session(session.reference(), context=ME)
+        assert (await (await again.get_run(run.run_id)).result()).status == "completed"
+    assert service.inputs == ["Hi"]
+
+
 async def test_a_stop_counts_once_the_service_has_confirmed_it() -> None:
     service = Service()
     async with at(service) as stage:
