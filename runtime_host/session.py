@@ -488,7 +488,7 @@ class Session:
         except BaseException:
             self._not_rejoined(before)
             raise
-        if not found or self._state != "running":
+        if not found or self.state != "running":
             # Let go of meanwhile: what is written is joined again at the next opening, and nothing is stopped by that.
             self._not_rejoined(before)
             return

@@ -393,6 +393,24 @@ async def test_what_was_about_to_be_made_when_the_program_ended_is_found_and_not
         assert made[kind] == 1
 
 
+async def test_a_creation_that_was_lost_keeps_its_conversation_until_it_is_shown_or_long_ago() -> None:
+    async with ManagedClaudeServer() as far:
+        kept = Kept()
+        far.fault(RequestLost("sessions.create"))
+        async with at(far) as driver:
+            with pytest.raises(AgentSessionRecoveryError):
+                await seen(await (await driver.open(kept.opening())).start(turn_for()))
+            with pytest.raises(AgentBusyError, match="Try again later"):
+                await driver.discard(kept.opening())
+            assert "session" in kept.states[-1]["intents"]
+            intents = {
+                what: {**each, "since": each["since"] - 7200} for what, each in kept.states[-1]["intents"].items()
+            }
+            kept.states.append({**kept.states[-1], "intents": intents})
+            await driver.discard(kept.opening())
+        assert (far.counts()["sessions"], kept.states[-1]["intents"], kept.states[-1]["agent"]) == (0, {}, None)
+
+
 async def test_an_input_that_went_out_is_not_sent_again_whatever_it_is_asked_as() -> None:
     async with ManagedClaudeServer() as far:
         kept = Kept()

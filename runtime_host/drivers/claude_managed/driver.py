@@ -19,7 +19,7 @@ from runtime_host.drivers.claude_managed.calls import Calls, Kind
 from runtime_host.drivers.claude_managed.profile import DRIVER_ID, SERVICE, SETTLE_S, Profile
 from runtime_host.drivers.claude_managed.session import ManagedClaudeSession, kept_state
 from runtime_host.drivers.managed.faults import ServiceFault, facts
-from runtime_host.drivers.managed.intents import LOOKING, intended, settled
+from runtime_host.drivers.managed.intents import LISTED_BY_S, LOOKING, age_s, intended, look_for, settled
 from runtime_host.drivers.managed.service import Bounds, Patience
 from runtime_host.errors import AgentBusyError, AgentClosedError, AgentNativeExecutionError
 from runtime_host.models.declared import NOTHING_DECLARED, DeclaredModels
@@ -182,11 +182,27 @@ class _Removal:
         await self._keep({**self._state, kind: None})
 
     async def _remove_lost(self, kind: Kind) -> None:
-        """Remove what was about to be made when its answer was lost, as far as it is there."""
+        """Remove what was about to be made when its answer was lost, once it is shown.
+
+        Raises:
+            AgentBusyError: it is not, and may be still.
+        """
         intent = intended(self._state, kind)
         if intent is None:
             return
-        for thing_id in await self._calls.marked(self._connector, kind, intent):
+
+        async def find() -> tuple[str, ...]:
+            return tuple(await self._calls.marked(self._connector, kind, intent))
+
+        looked = await look_for(find, self._looking)
+        if not looked.found and age_s(self._state, kind) < LISTED_BY_S:
+            # Its record is all that leads to it.
+            raise AgentBusyError(
+                f"{SERVICE} was asked for this conversation's {kind}, its answer was lost, and it does not show it. It "
+                f"was looked for {looked.in_words()}. The conversation stays, so that nothing is forgotten there. Try "
+                "again later."
+            )
+        for thing_id in looked.found:
             await self._remove(kind, thing_id)
         await self._keep(settled(self._state, kind))
 

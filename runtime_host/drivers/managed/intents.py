@@ -14,6 +14,9 @@ from runtime_host.drivers.managed.service import Patience
 
 MARK: Final = "remuda_intent"
 """The name under which a service keeps an intent's id in its metadata."""
+LISTED_BY_S: Final = 3600.0
+"""A list may lag. What was asked for so long ago and is in none is taken for never made: by a deletion, and by nothing
+else."""
 LOOKING: Final = Patience(tries=6, first_wait_s=0.25, longest_wait_s=2.0)
 
 

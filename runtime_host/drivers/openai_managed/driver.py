@@ -7,7 +7,7 @@ opening send nothing; what is removed at OpenAI is what this program made there,
 import asyncio
 import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from runtime_host.capabilities import DriverInspection
 from runtime_host.connectors.base import ConnectorRegistry
@@ -28,10 +28,6 @@ from runtime_host.models.reasoning import ReasoningMap
 
 if TYPE_CHECKING:
     from runtime_host.connectors.transport import Timeouts
-
-LISTED_BY_S: Final = 3600.0
-"""A list of sessions may lag. One that was asked for so long ago and is in none is taken for never made: by a deletion,
-and by nothing else."""
 
 
 class OpenAIManagedDriver:
@@ -153,7 +149,7 @@ class OpenAIManagedDriver:
         if known or intent is None:
             return [known] if known else []
         looked = await intents.look_for(lambda: api.marked(intent), self.looking)
-        if not looked.found and intents.age_s(state, "session") < LISTED_BY_S:
+        if not looked.found and intents.age_s(state, "session") < intents.LISTED_BY_S:
             # Its record is all that leads to it.
             raise AgentBusyError(
                 "OpenAI was asked for this session, its answer was lost, and it does not show the session. It was "
