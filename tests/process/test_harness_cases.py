@@ -183,7 +183,7 @@ def test_what_a_server_refuses_or_breaks_off_is_told_in_our_words(kind: Kind, ho
         refused = scene.run("What is it?", *scene.where, exit_code=1)
         assert (refused["status"], refused["error"]["code"]) == ("failed", "PROVIDER_KEY_REFUSED")
         assert "enter it again" in refused["error"]["message"]
-        scene.model.answer([Say("The capital", pause_s=0.1), Cut()])
+        scene.model.answer([Say("The capital", pieces=1, pause_s=2), Cut()])
         cut = scene.run("What is it?", "--session", refused["session"], exit_code=1)
         assert (cut["status"], cut["finish_reason"]) == ("failed", "stream_incomplete")
         assert (cut["error"]["code"], cut["error"]["retryable"]) == ("PROVIDER_STREAM_CUT", True)

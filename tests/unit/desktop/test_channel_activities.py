@@ -96,8 +96,8 @@ async def test_what_a_call_shows_is_seen_live_and_when_one_comes_back_and_gives_
     await puppet.wait_for(dto.Selected)
     plays(
         host,
-        DriverEvent("tool.started", {**about, "arguments": {"command": "make"}}),
         Hold(again),
+        DriverEvent("tool.started", {**about, "arguments": {"command": "make"}}),
         DriverEvent("tool.progress", {**about, "stage": "output", "delta": lines}),
         Hold(gate),
         DriverEvent("tool.completed", {**about, "result": result, "error": None}),
