@@ -1,6 +1,5 @@
 """What single runs of the real Claude CLI come to: words, faults, limits, stops, formats."""
 
-import asyncio
 import json
 import os
 import signal
@@ -18,12 +17,11 @@ from runtime_host.errors import (
     AgentDriverConfigurationError,
     ConnectorError,
 )
-from runtime_host.events import DriverEvent
 from runtime_host.policy import CHAT, Limits
 from tests.loopback.claude_harness import (
     MODEL,
     PATIENT,
-    Outcome,
+    Reading,
     Stage,
     needs_claude,
     options_for,
@@ -118,18 +116,12 @@ async def test_a_refusal_is_told_with_every_try(stage: Stage) -> None:
 async def test_what_was_shown_is_never_followed_by_another_answer(stage: Stage) -> None:
     stage.model.answer([Say("Half an"), Hang(), Cut(times=1), Say("Something else.")])
     session = await stage.session(stage.driver(retries=2))
-    run = await session.start(turn_for())
-    events: list[DriverEvent] = []
-    async with asyncio.timeout(40):
-        async for event in run.events():
-            events.append(event)
-            if event.type == "agent.message.delta":
-                # Not before: of a piece that comes together with the end of its stream the CLI may show nothing.
-                stage.model.let_go()
-    result = Outcome(events, await run.result())
+    reading = Reading(await session.start(turn_for()))
+    await reading.shown("Half an")
+    stage.model.let_go()
+    result = await reading.outcome()
     assert (result.result.status, result.result.finish_reason) == ("failed", "stream_incomplete")
-    assert "Half an".startswith(result.text())
-    assert result.result.output_text == result.text() != ""
+    assert result.result.output_text == result.text() == "Half an"
     assert stage.model.asked == 1
     stage.model.always(Say("Whole again."))
     assert (await say(session, "And now?")).result.output_text == "Whole again."
@@ -192,10 +184,10 @@ async def test_a_stop_in_a_reply_ends_it_and_the_same_process_goes_on(stage: Sta
     session = await stage.session()
     stage.model.answer([Say("The capital"), Hang()])
     run = await session.start(turn_for())
-    reading = asyncio.ensure_future(outcome(run))
-    await until(lambda: stage.model.hanging == 1)
+    reading = Reading(run)
+    await reading.shown("The capital")
     await run.cancel()
-    result = await reading
+    result = await reading.outcome()
     assert (result.result.status, result.result.output_text) == ("cancelled", "The capital")
     await until(lambda: stage.model.hanging == 0)
     assert (await say(session, "And now?", run_id="run_2")).result.status == "completed"
@@ -206,12 +198,12 @@ async def test_a_cli_that_does_not_stop_is_ended(stage: Stage) -> None:
     session = await stage.session(stage.driver(patience=PATIENT._replace(interrupt_s=0.5)))
     stage.model.answer([Say("The capital"), Hang()])
     run = await session.start(turn_for())
-    reading = asyncio.ensure_future(outcome(run))
-    await until(lambda: stage.model.hanging == 1)
+    reading = Reading(run)
+    await reading.shown("The capital")
     [program] = stage.programs.started
     os.kill(program.pid, signal.SIGSTOP)
     await run.cancel()
-    result = await reading
+    result = await reading.outcome()
     assert result.result.status == "cancelled"
     assert stage.programs.living() == []
     stage.model.let_go()
@@ -223,12 +215,12 @@ async def test_a_cli_that_is_killed_fails_the_run_and_the_session_goes_on(stage:
     await say(session, "My name is Ada.")
     stage.model.answer([Say("The capital"), Hang()])
     run = await session.start(turn_for("What is my name?", "run_2"))
-    reading = asyncio.ensure_future(outcome(run))
-    await until(lambda: stage.model.hanging == 1)
+    reading = Reading(run)
+    await reading.shown("The capital")
     # What it has not written down yet is lost to it with its death.
     await until(lambda: "What is my name?" in stage.record().read_text("utf-8"))
     os.kill(stage.programs.started[0].pid, signal.SIGKILL)
-    result = await reading
+    result = await reading.outcome()
     assert (result.result.status, result.result.finish_reason) == ("failed", "stream_incomplete")
     assert result.result.output_text == "The capital"
     after = await say(session, "And now?", run_id="run_3")

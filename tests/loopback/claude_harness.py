@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -183,6 +183,30 @@ async def outcome(run: ClaudeRun, within_s: float = 40.0) -> Outcome:
     async with asyncio.timeout(within_s):
         events = [event async for event in run.events()]
         return Outcome(events, await run.result())
+
+
+class Reading:
+    """A run read in the background: what it shows can be waited for.
+
+    That a far side has said a text does not mean that the CLI has shown all of it.
+    """
+
+    def __init__(self, run: ClaudeRun) -> None:
+        self._seen = Outcome([], cast(DriverResult, None))
+        self._ending = asyncio.ensure_future(self._read(run))
+
+    async def shown(self, text: str) -> None:
+        """Return once the pieces of text so far are these."""
+        await until(lambda: self._seen.text() == text)
+
+    async def outcome(self) -> Outcome:
+        return await self._ending
+
+    async def _read(self, run: ClaudeRun) -> Outcome:
+        async with asyncio.timeout(40):
+            async for event in run.events():
+                self._seen.events.append(event)
+            return Outcome(self._seen.events, await run.result())
 
 
 async def say(session: ClaudeSession, text: str = "What is the capital of France?", **more: Any) -> Outcome:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from desktop.harness_programs import HarnessPrograms
-from tests.loopback.claude_harness import Stage, is_there, needs_claude, outcome, say, staged, turn_for, until
+from tests.loopback.claude_harness import Reading, Stage, is_there, needs_claude, say, staged, turn_for, until
 from tests.loopback.far_side import Hang, Say
 
 pytestmark = [pytest.mark.process, pytest.mark.needs("linux"), needs_claude]
@@ -29,13 +29,13 @@ async def test_a_run_whose_cli_or_guard_is_killed_fails_and_the_session_goes_on(
     await say(session, "My name is Ada.")
     stage.model.answer([Say("The capital"), Hang()])
     run = await session.start(turn_for("What is my name?", "run_2"))
-    reading = asyncio.ensure_future(outcome(run))
-    await until(lambda: stage.model.hanging == 1)
+    reading = Reading(run)
+    await reading.shown("The capital")
     [program] = stage.programs.started
     below = [each.pid for each in psutil.Process(program.guard_pid).children(recursive=True)]  # type: ignore[attr-defined]
     assert program.pid in below
     os.kill(program.pid if victim == "cli" else program.guard_pid, signal.SIGKILL)  # type: ignore[attr-defined]
-    result = await reading
+    result = await reading.outcome()
     assert result.result.status == "failed"
     assert result.result.output_text == "The capital"
     await until(lambda: not any(map(is_there, below)))
