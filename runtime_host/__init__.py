@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         AgentScopeMismatchError,
         AgentSessionRecoveryError,
         AgentStructuredOutputError,
+        AgentTransferError,
         AgentUnresolvedEffectError,
         AgentWorkspaceError,
         ConnectorError,
@@ -96,6 +97,8 @@ if TYPE_CHECKING:
         ToolReport,
     )
     from runtime_host.transcript import OpenItem
+    from runtime_host.transfer.copy import TransferProgress, Transferred
+    from runtime_host.transfer.grant import TransferOptions
 
 _HOMES = {
     "abort": ("AbortSignal",),
@@ -148,6 +151,7 @@ _HOMES = {
         "AgentScopeMismatchError",
         "AgentSessionRecoveryError",
         "AgentStructuredOutputError",
+        "AgentTransferError",
         "AgentUnresolvedEffectError",
         "AgentWorkspaceError",
         "ConnectorError",
@@ -186,6 +190,8 @@ _HOMES = {
         "ToolReport",
     ),
     "transcript": ("OpenItem",),
+    "transfer.copy": ("TransferProgress", "Transferred"),
+    "transfer.grant": ("TransferOptions",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -217,6 +223,7 @@ __all__ = [
     "AgentScopeMismatchError",
     "AgentSessionRecoveryError",
     "AgentStructuredOutputError",
+    "AgentTransferError",
     "AgentUnresolvedEffectError",
     "AgentWorkspaceError",
     "Artifact",
@@ -279,6 +286,9 @@ __all__ = [
     "ToolOutcomeUnknownError",
     "ToolReceipt",
     "ToolReport",
+    "TransferOptions",
+    "TransferProgress",
+    "Transferred",
     "TrustedContext",
     "UnresolvedEffect",
     "Usage",

@@ -21,6 +21,7 @@
     ├── AgentClosedError                    AGENT_CLOSED                used after destroy or detach
     ├── AgentAbortedError                   AGENT_ABORTED               withdrawn by its own caller
     ├── AgentUnresolvedEffectError          AGENT_UNRESOLVED_EFFECT     a tool may have acted: blocked until known
+    ├── AgentTransferError                  TRANSFER_*                  a file that is not moved, each reason by itself
     ├── AgentConfigurationChangedError      AGENT_CONFIGURATION_CHANGED bound to what is no longer so
     ├── ConnectorError                      CONNECTOR_*                 no key, key store away, unknown connector
     └── StorageError                        STORAGE_*
@@ -175,6 +176,13 @@ class AgentUnresolvedEffectError(AgentRuntimeError):
     """A tool may have acted and nobody knows; the session takes no input and is not deleted until that is known."""
 
     code = "AGENT_UNRESOLVED_EFFECT"
+
+
+class AgentTransferError(AgentRuntimeError):
+    """A file is not moved, and nothing of it was left. Its code says why; its words name no path of this computer."""
+
+    code = "TRANSFER_REFUSED"
+    status = 400
 
 
 class AgentConfigurationChangedError(AgentRuntimeError):

@@ -8,6 +8,7 @@ session is open at most once in a backend; closing lets go of every session that
 import asyncio
 import functools
 import hmac
+import inspect
 import logging
 import os
 import time
@@ -45,6 +46,8 @@ from runtime_host.errors import (
     AgentPolicyUnsupportedError,
     AgentRuntimeError,
     AgentScopeMismatchError,
+    AgentTransferError,
+    AgentWorkspaceError,
     StorageError,
 )
 from runtime_host.frozen import configuration_error
@@ -95,12 +98,17 @@ from runtime_host.tools.base import (
 )
 from runtime_host.tools.calls import HOLD_WAIT_S, SessionTools, unresolved_error
 from runtime_host.tools.resolver import BoundTools, check_unchanged, resolve
+from runtime_host.transfer.grant import Grant, TransferOptions
+from runtime_host.transfer.root import TransferRoot, is_supported
+from runtime_host.transferring import partial_left, remove_partial
 from runtime_host.workspace import Identity, Workspace, WorkspaceLeases, resolve_workspace
 
 _log = logging.getLogger("runtime_host.runtime")
 
 MIN_SESSION_JOURNAL_BYTES: Final = 1024
 _ENFORCED_LIMITS: Final = frozenset(Limits.model_fields)
+FileTransfer = Callable[[TrustedContext], TransferOptions | Awaitable[TransferOptions]]
+"""Says what a transfer for this context may do. Raises to deny it."""
 NOT_YOURS: Final = "There is no such session, or it is not yours."
 
 
@@ -153,6 +161,8 @@ class LocalBackend:
         seeds: mounts that every agent is begun with.
         seals: where the keys are that credentials of mounts are sealed under; None: none can be kept.
         outside: fetches credentials that are kept outside of an agent's file; None: none are.
+        file_transfer: says, for each transfer anew and for the trusted context of its session, from and to which folder
+            what may be moved; None: nothing may. What it raises denies the transfer.
         artifacts: gives the place of an agent where results that are too long are put aside.
         tenant: whose agents they are; credentials are bound to it.
         hold_ms: after which a call that waits for a person counts as denied; None is never.
@@ -191,7 +201,9 @@ class LocalBackend:
         on_held: Callable[[Held], None] | None = None,
         on_decided: Callable[[Decided], None] | None = None,
         on_mounts: OnUse | None = None,
+        file_transfer: FileTransfer | None = None,
     ) -> None:
+        self._file_transfer = file_transfer
         self._drivers: dict[str, AgentDriver] = {}
         for driver in drivers:
             if driver.driver_id in self._drivers:
@@ -455,11 +467,84 @@ class LocalBackend:
         if path is None:
             return None
         write = options.policy.filesystem == "workspace-write"
+        private = (*self.private_roots, *await self._folder_for_files(options))
         # Looking at a folder may take as long as the disk or the network behind it.
         return await in_own_thread(
-            lambda: resolve_workspace(path, write=write, private=self.private_roots, programs=self.program_files),
+            lambda: resolve_workspace(path, write=write, private=private, programs=self.program_files),
             "look at workspace",
         )
+
+    async def grant(self, options: SessionOptions) -> Grant:
+        """What one transfer of a session may do, as the host says now.
+
+        Raises:
+            AgentTransferError: nothing, or the folder is none that files may be moved through.
+        """
+        said = await self._asked(options)
+        limit = options.policy.limits.artifact_bytes
+        root = await in_own_thread(lambda: self._transfer_root(said.root), "look at transfer folder")
+        max_bytes = said.max_bytes if limit is None else min(said.max_bytes, limit)
+        return Grant(root, max_bytes, frozenset(said.media_types))
+
+    async def _asked(self, options: SessionOptions) -> TransferOptions:
+        if self._file_transfer is None or not is_supported():
+            raise AgentTransferError(
+                "Files are not moved by this program."
+                if self._file_transfer is None
+                else "This system cannot keep files apart well enough to move them.",
+                code="TRANSFER_NOT_ALLOWED",
+            )
+        try:
+            answer = self._file_transfer(options.context)
+            said = await answer if inspect.isawaitable(answer) else answer
+        except Exception as refused:
+            _log.info("the host denied a transfer: %s", type(refused).__name__)
+            said = None
+        if not isinstance(said, TransferOptions):
+            raise AgentTransferError("This program does not allow this file to be moved.", code="TRANSFER_NOT_ALLOWED")
+        return said
+
+    async def _folder_for_files(self, options: SessionOptions) -> tuple[str, ...]:
+        """The transfer folder of a context, where it has one: no agent works in it."""
+        if self._file_transfer is None:
+            return ()
+        try:
+            return ((await self._asked(options)).root,)
+        except AgentTransferError:
+            return ()
+
+    def _transfer_root(self, path: str) -> TransferRoot:
+        try:
+            found = resolve_workspace(path, write=True, private=self.private_roots, programs=self.program_files)
+        except AgentWorkspaceError as refused:
+            raise AgentTransferError(
+                f"The folder for files is none that they may be moved through: {refused.message}",
+                code="TRANSFER_ROOT_REFUSED",
+            ) from None
+        if self.leases.overlaps(found):
+            raise AgentTransferError(
+                "The folder for files overlaps one that an agent works in, so nothing is moved through it.",
+                code="TRANSFER_ROOT_REFUSED",
+            )
+        return TransferRoot(found.root, (found.ancestry[0].device, found.ancestry[0].inode))
+
+    async def remove_partials(self, store: AgentStore) -> None:
+        """Remove what a stopped process left of files that came in, of sessions that are not open here."""
+
+        def find(tx: AgentTx) -> list[SessionRecord]:
+            return [record for record in tx.sessions() if partial_left(tx, record.session_id) is not None]
+
+        for record in await store.read(find):
+            if record.session_id not in self._open:
+                await self.remove_partial(store, record)
+
+    async def remove_partial(self, store: AgentStore, record: SessionRecord) -> None:
+        """Remove what is left of a file that came into a session; where the folder is not to be had, later."""
+        options = _captured(record.options)
+        try:
+            await remove_partial(store, record.session_id, lambda: self.grant(options))
+        except AgentTransferError as refused:
+            _log.warning("part of a file stays in the transfer folder for now: %s", refused.error_code)
 
     async def _share(self, workspace: Workspace, holder: str) -> SharedLease | None:
         """Take a folder among all processes of this person."""
@@ -615,6 +700,7 @@ class AgentRuntime:
                     )
                 await session.destroy(forget=False)
                 record = await self._checked_record(store, reference, context)
+            await self.backend.remove_partial(store, record)
             await self._discard(store, record)
             await self._forget(record)
             await store.transact(lambda tx: _delete(tx, record.session_id))
@@ -671,6 +757,7 @@ class AgentRuntime:
         store = await self.backend.storage(agent_id)
         live = self.backend.live_runs
         resumes = self.backend.goes_on
+        await self.backend.remove_partials(store)
         stock = await store.transact(
             lambda tx: take_stock(tx, live=live, session_id=None, now_ms=_now_ms(), resumes=resumes)
         )
@@ -756,6 +843,7 @@ class AgentRuntime:
         check_unchanged(record.tools, tools.selected if tools is not None else None)
         session_id, live = record.session_id, self.backend.live_runs
         await self._check_configuration(store, session_id, inspection)
+        await self.backend.remove_partial(store, record)
         if self.backend.is_quarantined(session_id):
             past = await store.read(lambda tx: look_back(tx, session_id, with_runs=True))
             return self._session(store, record, definition, options, inspection, None, tools, workspace, past)

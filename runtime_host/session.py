@@ -1,8 +1,8 @@
 """A session: one logical agent bound to one harness, taking one input at a time.
 
 Owns the session's state, the admission of inputs, its runs and their journals, detach and destroy. Must
-not know other sessions, connectors or desktops. Invariants: one run at a time, reserved before anything
-is awaited; a request id is one run for ever; after an unconfirmed end the handle takes no input again; while a
+not know other sessions, connectors or desktops. Invariants: one run or transfer at a time, reserved before
+anything is awaited; a request id is one run for ever; after an unconfirmed end the handle takes no input again; while a
 run waits for a person the session takes no other; what is queued is sent in its order, each once, and not after an
 end that was not the run's own.
 """
@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar, cast
 
 import msgspec
 from pydantic import BaseModel, ConfigDict
@@ -46,7 +46,7 @@ from runtime_host.definitions import (
     TextFormat,
     WorkspaceFilePart,
 )
-from runtime_host.drivers.base import DriverSession
+from runtime_host.drivers.base import DriverSession, FileExchange, PendingUpload
 from runtime_host.errors import (
     AgentAbortedError,
     AgentBusyError,
@@ -63,6 +63,7 @@ from runtime_host.intake import Redactor
 from runtime_host.loop import held, lane
 from runtime_host.loop.own_thread import in_own_thread
 from runtime_host.recovery import NO_PAST, Past, continuable, rejoinable
+from runtime_host.results import Artifact
 from runtime_host.run import Ending, Run, RunSeat, SteerSeat, Windows, make_journal
 from runtime_host.states import Operation, SessionState, SessionStep, Verdict, next_session_state, verdict
 from runtime_host.storage.base import AgentStore, AgentTx, ItemHead, RunRecord, SessionRecord, ToolCallRecord
@@ -70,6 +71,9 @@ from runtime_host.storage.rows import InboxRow
 from runtime_host.structured import check_schema
 from runtime_host.tools.base import Reconciliation
 from runtime_host.tools.calls import SessionTools
+from runtime_host.transfer.copy import OnProgress, Transferred
+from runtime_host.transfer.grant import Grant
+from runtime_host.transferring import SessionTransfers, unresolved_upload
 from runtime_host.workspace import Lease, Workspace, WorkspaceLeases, check_unchanged, resolve_file
 
 _log = logging.getLogger("runtime_host.session")
@@ -120,13 +124,21 @@ class UnresolvedEffect(_Frozen):
             kind="tool-result", id=call.call_id, tool=call.tool, run_id=call.run_id, since=_moment(call.created_ms)
         )
 
+    @classmethod
+    def of_upload(cls, upload: PendingUpload) -> Self:
+        """A file of which nobody knows whether it arrived."""
+        return cls(kind="upload", id=upload.upload_id, since=_moment(int(upload.since_s * 1000)))
+
+
+Activity = Literal["idle", "admitting", "running", "transferring", "waiting", "unknown"]
+
 
 class InspectedState(_Frozen):
     """How a session stands, each side for itself.
 
     Attributes:
-        activity: `waiting`, a run waits for a person; or an accepted input is not sent yet: its folder is taken, or a
-            tool is unresolved.
+        activity: `transferring`, a file is being moved; `waiting`, a run waits for a person; or an accepted input is
+            not sent yet: its folder is taken, or a tool is unresolved.
         reconciliation: how far the last look at the sources of interrupted tools went; None when there was none.
         history_gap: events of its runs were published that nobody can read any more: an earlier process's,
             evicted ones or expired ones.
@@ -134,7 +146,7 @@ class InspectedState(_Frozen):
     """
 
     connection: Literal["attached", "detached", "lost"]
-    activity: Literal["idle", "admitting", "running", "waiting", "unknown"]
+    activity: Activity
     active_run_id: str | None = None
     unresolved_effects: tuple[UnresolvedEffect, ...] = ()
     reconciliation: Reconciliation | None = None
@@ -165,6 +177,10 @@ class SessionHome(Protocol):
 
     async def forget(self, driver_id: str, agent_id: str, session_id: str, state: dict[str, Any] | None) -> None:
         """Have a harness remove what it keeps of a session; raises when it could not."""
+        ...
+
+    async def grant(self, options: SessionOptions) -> Grant:
+        """What one transfer of a session may do; asked of the host anew each time."""
         ...
 
     def left(self, session: "Session") -> None:
@@ -263,6 +279,11 @@ class Session:
         # Detach and destroy wait for one another; the later one then finds what the earlier one left.
         self._leaving = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
+        files: FileExchange | None = getattr(driver_session, "files", None)
+        self._transfers = (
+            SessionTransfers(self.session_id, store, files, lambda: home.grant(options)) if files is not None else None
+        )
+        self._transferring: asyncio.Task[Any] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -310,11 +331,15 @@ class Session:
             unresolved = (self._unknown,)
         if self._tools is not None:
             unresolved += tuple(map(UnresolvedEffect.of_call, self._tools.unresolved))
-        activity: Literal["idle", "admitting", "running", "waiting", "unknown"] = "idle"
+        if self._transfers is not None:
+            unresolved += tuple(map(UnresolvedEffect.of_upload, self._transfers.pending()))
+        activity: Activity = "idle"
         if self._admitting is not None:
             activity = "admitting"
         elif self._active is not None:
             activity = "running"
+        elif self._transferring is not None:
+            activity = "transferring"
         elif self._state == "failed":
             activity = "unknown"
         elif self._unsent or self._parked is not None:
@@ -446,7 +471,7 @@ class Session:
         raise self._refusal("run", judged)
 
     async def reconcile(self) -> tuple[UnresolvedEffect, ...]:
-        """Find out what came of interrupted tools, from their source; executes and sends nothing that was before.
+        """Find out what came of interrupted tools and uploads, from their source; sends nothing that was before.
 
         A run that waited for that goes on with the original results. With a harness whose work goes on at a service,
         what became of an input is looked for there again; its run is then the active one, until that is known.
@@ -464,9 +489,12 @@ class Session:
             session_id = self.session_id
             if not await self._tools.reconcile() and self._state == "ready" and not self._driven.rejoins:
                 self.take_unsent(await self._store.transact(lambda tx: continuable(tx, session_id)))
+        if self._transfers is not None and self._transfers.pending() and self._state == "ready":
+            await self._transfer(self._transfers.reconcile, None)
         if self._driven.rejoins and self._driver_session is not None and self._active is None:
             await self._rejoin()
-        return tuple(effect for effect in self.inspect_state().unresolved_effects if effect.kind == "tool-result")
+        blocking = ("tool-result", "upload")
+        return tuple(effect for effect in self.inspect_state().unresolved_effects if effect.kind in blocking)
 
     async def _rejoin(self) -> None:
         """Look at its service for what became of the newest run, where that is not known."""
@@ -696,25 +724,111 @@ class Session:
         self._queue_changed(run)
         return run
 
-    async def upload_file(self, *, path: str, media_type: str) -> str:
-        """Give the harness a file.
+    # ------------------------------------------------------------------------------------- files
+
+    async def upload_file(
+        self,
+        *,
+        path: str,
+        media_type: str,
+        on_progress: OnProgress | None = None,
+        signal: AbortSignal | None = None,
+    ) -> Transferred:
+        """Give the harness a file of the host's transfer folder. No run, detach or other transfer goes on meanwhile.
+
+        Args:
+            path: in that folder, relative.
+            media_type: what the file is; it is looked at, and has to be one that the host takes.
+            on_progress: told how much is handed over.
+            signal: raised before all of it is out, nothing arrives; raised later, it is removed again where the service
+                lets go of it, else it is there, and this returns.
 
         Raises:
-            AgentCapabilityUnsupportedError: a harness on this computer takes none; it works in a folder.
+            AgentCapabilityUnsupportedError: the harness takes none.
+            AgentTransferError: the file is not one that may be moved; its code says why. Nothing was sent.
+            AgentUnresolvedEffectError: it may have arrived. It is never sent again; no input goes before that is known.
+            AgentBusyError, AgentClosedError, AgentAbortedError, AgentNativeExecutionError, ConnectorError,
+            StorageError: it has not arrived.
         """
-        raise self._no_transfer("takes no files by upload")
+        transfers = self._transfers_of("takes no files by upload")
+        return await self._transfer(lambda: transfers.upload(path, media_type, on_progress), signal)
 
-    async def download_artifact(self, *, reference: str, path: str) -> None:
-        """Fetch what the harness made.
+    async def download_artifact(
+        self,
+        *,
+        reference: str,
+        path: str,
+        on_progress: OnProgress | None = None,
+        signal: AbortSignal | None = None,
+    ) -> Transferred:
+        """Fetch what this session made into the host's transfer folder, exactly. As exclusive as an upload.
+
+        Args:
+            reference: of `AgentResult.artifacts` or `artifacts()`.
+            path: in that folder, relative, of nothing that is there.
+            on_progress: told how much has come.
+            signal: raised, nothing of it stays.
 
         Raises:
-            AgentCapabilityUnsupportedError: a harness on this computer keeps nothing to fetch; it works in a folder.
+            AgentCapabilityUnsupportedError: the harness keeps nothing to fetch.
+            AgentTransferError: it is not one that may be moved, or has no place; its code says why.
+            AgentBusyError, AgentClosedError, AgentAbortedError, AgentNativeExecutionError, ConnectorError,
+            StorageError: nothing of it is here.
         """
-        raise self._no_transfer("keeps no files to download")
+        transfers = self._transfers_of("keeps no files to download")
+        return await self._transfer(lambda: transfers.download(reference, path, on_progress), signal)
 
-    def _no_transfer(self, words: str) -> AgentCapabilityUnsupportedError:
+    async def artifacts(self) -> tuple[Artifact, ...]:
+        """What this session made at its service and gives out, as references.
+
+        Raises:
+            AgentCapabilityUnsupportedError: the harness keeps nothing to fetch.
+            AgentBusyError, AgentClosedError, AgentNativeExecutionError, ConnectorError
+        """
+        return await self._transfer(self._transfers_of("keeps no files to download").listed, None)
+
+    async def _transfer(self, work: Callable[[], Coroutine[Any, Any, T]], signal: AbortSignal | None) -> T:
+        """What moves files, alone: until it has ended the session takes nothing else, whoever waits for it."""
+        if signal is not None:
+            signal.check()
+        judged = verdict("run", self._state)
+        if judged == "do" and (self._parked is not None or self._unsent):
+            judged = "busy"
+        if judged != "do":
+            raise self._refusal("run", judged)
+        self._step("reserve")
+        task = self._transferring = self._spawn(work())
+        task.add_done_callback(self._transferred)
+        forget = signal.listen(lambda: _cancel(task)) if signal is not None else _nothing
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait({task})
+            raise
+        finally:
+            forget()
+        if not task.cancelled():
+            result: T = task.result()
+            return result
+        if self._transfers is not None and (pending := self._transfers.pending()):
+            raise unresolved_upload(pending)
+        raise AgentAbortedError("The transfer was stopped. Nothing of the file was left.")
+
+    def _transferred(self, task: "asyncio.Task[Any]") -> None:
+        self._transferring = None
+        if self._state in ("running", "destroying"):
+            self._step("release")
+            self._next_unsent()
+            self._advance_queue()
+
+    def _transfers_of(self, words: str) -> SessionTransfers:
+        if self._transfers is not None:
+            return self._transfers
+        if self._driver_session is None:
+            raise self._refusal("run", verdict("run", self._state))
         driver_id = self.inspection.driver_id
-        return AgentCapabilityUnsupportedError(
+        raise AgentCapabilityUnsupportedError(
             f"{driver_id} works on this computer and {words}. Give the session a folder instead.",
             code="TRANSFER_UNSUPPORTED",
             details={"capability": "file.transfer", "driver": driver_id},
@@ -733,7 +847,8 @@ class Session:
         """
         async with self._leaving:
             judged = verdict("detach", self._state)
-            if self._driven.rejoins and self._state == "running" and self._admitting is None:
+            free = self._admitting is None and self._transferring is None
+            if self._driven.rejoins and self._state == "running" and free:
                 judged = "do"
             if judged == "done_already":
                 return
@@ -782,6 +897,9 @@ class Session:
             closed = AgentClosedError("The session was let go of before the message was sent.")
             _interrupt(self._admitting.interrupt, closed)
             await asyncio.wait({self._admitting.task})
+        if self._transferring is not None:
+            self._transferring.cancel()
+            await asyncio.wait({self._transferring})
         active = self._active
         if active is not None and leave:
             await active.release()
@@ -936,6 +1054,8 @@ class Session:
                     await self._unless(interrupt, self._take_lease(run_id))
             else:
                 await self._unless(interrupt, self._take_lease(run_id))
+                if self._has_pending_upload:
+                    await self._unless(interrupt, cast("SessionTransfers", self._transfers).check_known())
                 looked = await self._look(prepared, interrupt)
                 if interrupt.done():
                     interrupt.result()
@@ -986,7 +1106,12 @@ class Session:
         )
 
     def _looks_at_something(self, prepared: Prepared) -> bool:
-        return self._workspace is not None or bool(prepared.files) or self._deviates(prepared) or bool(prepared.schema)
+        given = bool(prepared.files) or self._deviates(prepared) or bool(prepared.schema)
+        return given or self._workspace is not None or self._has_pending_upload
+
+    @property
+    def _has_pending_upload(self) -> bool:
+        return self._transfers is not None and bool(self._transfers.pending())
 
     def _deviates(self, prepared: Prepared) -> bool:
         chosen, bound = prepared.options, self.options.execution
@@ -1246,6 +1371,8 @@ class Session:
 
     def _refusal(self, operation: Operation, judged: Verdict) -> AgentRuntimeError:
         details = {"session_id": self.session_id, "state": self._state}
+        if judged == "busy" and self._transferring is not None:
+            return AgentBusyError("A file is being moved. Wait until it has arrived, or stop that.", details=details)
         if judged == "busy":
             sentence = (
                 "A run goes on here and would end with the session. Stop it first, or wait until it has ended."
@@ -1306,6 +1433,10 @@ def _heard(run: Run, signal: AbortSignal | None) -> Run:
 
 def _nothing() -> None:
     return
+
+
+def _cancel(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
 
 
 async def _awaited(work: Awaitable[None]) -> None:

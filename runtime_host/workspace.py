@@ -227,6 +227,10 @@ class WorkspaceLeases:
         self._held[holder] = lease = Lease(workspace, holder)
         return lease
 
+    def overlaps(self, workspace: Workspace) -> bool:
+        """Whether a run works in this folder, around it or inside it, or may still do so."""
+        return any(lease.workspace.overlaps(workspace) for lease in (*self._held.values(), *self._quarantined))
+
     def release(self, lease: Lease) -> None:
         """The run is over. Doing it again does nothing."""
         self._unshare(lease.holder)

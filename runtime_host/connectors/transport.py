@@ -12,7 +12,7 @@ import asyncio
 import os
 import ssl
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Set
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Set
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ import httpx2
 from runtime_host.connectors.network import NetworkSettings, ProxyServer, system_network
 from runtime_host.errors import ConnectorError
 
+PIECE_BYTES = 64 * 1024
 ERROR_BODY_BYTES = 64 * 1024
 ERROR_BODY_S = 10.0
 KEEPALIVE_S = 30.0
@@ -47,6 +48,10 @@ class Timeouts(NamedTuple):
     connect_s: float = 10.0
     read_s: float = 90.0
     write_s: float = 60.0
+
+
+OnSent = Callable[[int, int], None]
+"""Told how much of a request's body is handed over, and how much it has in all; the last time, all may be out."""
 
 
 class OutOfScopeError(Exception):
@@ -296,6 +301,7 @@ def scoped_client(
     secret_headers: Mapping[str, str],
     timeouts: Timeouts,
     passed_headers: Set[str] = frozenset(),
+    on_sent: OnSent | None = None,
 ) -> httpx2.AsyncClient:
     """A client for one use of one connector. Closing it leaves `connections` open.
 
@@ -305,9 +311,10 @@ def scoped_client(
         secret_headers: what proves who asks, e.g. ``{"authorization": "Bearer …"}``.
         timeouts: see there.
         passed_headers: names, in lower case, of an SDK's own headers that may leave, such as the version of an API.
+        on_sent: told of the body of a request that is as long as it says, piece by piece.
     """
     return httpx2.AsyncClient(
-        transport=_ScopedTransport(connections, base_url, secret_headers, passed_headers),
+        transport=_ScopedTransport(connections, base_url, secret_headers, passed_headers, on_sent),
         timeout=httpx2.Timeout(
             connect=timeouts.connect_s, read=timeouts.read_s, write=timeouts.write_s, pool=timeouts.connect_s
         ),
@@ -325,7 +332,9 @@ class _ScopedTransport(httpx2.AsyncBaseTransport):
         base_url: str,
         secret_headers: Mapping[str, str],
         passed_headers: Set[str],
+        on_sent: OnSent | None,
     ) -> None:
+        self._on_sent = on_sent
         self._connections = connections
         self._scope = httpx2.URL(base_url)
         self._path = self._scope.path.rstrip("/") + "/"
@@ -340,13 +349,15 @@ class _ScopedTransport(httpx2.AsyncBaseTransport):
             raise OutOfScopeError
         # What is not at hand yet passes as it comes, and is as long as the caller says.
         at_hand = isinstance(request.stream, httpx2.ByteStream)
-        content = (await request.aread() or None) if at_hand else request.stream
+        content: Any = (await request.aread() or None) if at_hand else request.stream
         passed = {name: request.headers[name] for name in self._passed_headers if name in request.headers}
         headers = passed | _FIXED_HEADERS | self._secret_headers
         if content is not None:
-            headers |= {"content-type": "application/json"}
-        if not at_hand and "content-length" in request.headers:
+            headers |= {"content-type": passed.get("content-type", "application/json")}
+        if content is not None and "content-length" in request.headers and (self._on_sent or not at_hand):
             headers |= {"content-length": request.headers["content-length"]}
+            if self._on_sent is not None:
+                content = _in_pieces(content, int(headers["content-length"]), self._on_sent)
         sent = httpx2.Request(request.method, url, headers=headers, content=content, extensions=request.extensions)
         response = await self._connections.handle_async_request(sent)
         if response.headers.get("content-encoding", "identity") not in ("", "identity"):
@@ -360,6 +371,21 @@ class _ScopedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """The connections belong to whoever opened them."""
+
+
+async def _in_pieces(content: bytes | AsyncIterable[bytes], total: int, on_sent: OnSent) -> AsyncIterator[bytes]:
+    """A body in pieces; that each of them is out is said before it may be, never after."""
+    sent = 0
+    async for chunk in _once(content) if isinstance(content, bytes) else content:
+        for at in range(0, len(chunk), PIECE_BYTES):
+            piece = chunk[at : at + PIECE_BYTES]
+            sent += len(piece)
+            on_sent(sent, total)
+            yield piece
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 async def _beginning(response: httpx2.Response) -> bytes:

@@ -21,8 +21,9 @@ from runtime_host.definitions import (
     SessionOptions,
 )
 from runtime_host.events import DriverEvent
-from runtime_host.results import DriverResult
+from runtime_host.results import Artifact, DriverResult
 from runtime_host.tools.base import EarlierCall, ToolChannel, ToolOffer
+from runtime_host.transfer.copy import Incoming, Outgoing
 
 
 class TranscriptMessage(NamedTuple):
@@ -215,6 +216,68 @@ class RejoinableSession(DriverSession, Protocol):
         ...
 
 
+class PendingUpload(NamedTuple):
+    """A file that was sent, of which it is not known whether it arrived.
+
+    Attributes:
+        upload_id: what it is kept under.
+        path: where the agent would find it.
+        since_s: when it was about to be sent, in seconds by the wall clock.
+    """
+
+    upload_id: str
+    path: str
+    since_s: float
+
+
+class FileExchange(Protocol):
+    """The files of one session at a service. The runtime asks for one thing at a time, and never during a run."""
+
+    async def upload(self, file: Outgoing) -> str:
+        """Give the agent a file; where it finds that. Sent once, after it is kept that it is about to be.
+
+        Cancelled before all of it is out, nothing of it arrives. Cancelled later, it is removed again where that can be
+        done, and known, and else this returns as if it had not been cancelled.
+
+        Raises:
+            AgentUnresolvedEffectError: it may have arrived; it is among `pending` from then on.
+            AgentTransferError, AgentCapabilityUnsupportedError, AgentNativeExecutionError, ConnectorError: it has not.
+        """
+        ...
+
+    async def download(self, reference: str, into: Incoming) -> None:
+        """Give `into` a file that this very session made: what is said of it first, then its bytes, within bounds.
+
+        Raises:
+            AgentTransferError: there is none of this reference in this session, it has expired, or is not given out.
+            AgentNativeExecutionError, ConnectorError: it could not be fetched.
+        """
+        ...
+
+    async def listed(self) -> tuple[Artifact, ...]:
+        """What the session made and gives out.
+
+        Raises:
+            AgentNativeExecutionError, ConnectorError: that could not be asked.
+        """
+        ...
+
+    def pending(self) -> tuple[PendingUpload, ...]:
+        """Uploads of which it is not known whether they arrived. An input waits until there are none."""
+        ...
+
+    async def reconcile(self) -> None:
+        """Find out what became of them, where the service can tell; nothing is sent again."""
+        ...
+
+
+class TransferringSession(DriverSession, Protocol):
+    """A session that files can be moved in and out of. One without `files` refuses both."""
+
+    @property
+    def files(self) -> FileExchange: ...
+
+
 class ServiceDriver(Protocol):
     """What a driver has besides whose work goes on at a service without this program (`rejoins`)."""
 
@@ -280,11 +343,14 @@ __all__ = [
     "DriverRun",
     "DriverSession",
     "ExecutionBinding",
+    "FileExchange",
     "Keep",
+    "PendingUpload",
     "RejoinableRun",
     "RejoinableSession",
     "ServiceDriver",
     "SessionOpening",
     "TranscriptMessage",
+    "TransferringSession",
     "Turn",
 ]

@@ -42,6 +42,7 @@ from tests.loopback.managed_claude.faults import (
     Faults,
     Held,
     NullIdAtPageEnd,
+    Partly,
     Redirected,
     RequestLost,
 )
@@ -257,7 +258,12 @@ class AgentsServer(Listener):
         if done is None:
             await to.content(202, b"", headers)
         elif isinstance(done, WriteFile):
-            await _download(done, to)
+            partly = self.faults.next(Partly, request.endpoint)
+            if partly is None:
+                await _download(done, to)
+            else:
+                kind = {"Content-Type": done.media_type}
+                await to.partly(done.data, kind, partly.size_bytes, partly.then, self.service.let_going)
         elif isinstance(done, tuple):
             await self._stream(request.endpoint, done[0], done[1], to)
         else:
@@ -360,7 +366,7 @@ class AgentsServer(Listener):
 
 async def _download(made: WriteFile, to: Connection) -> None:
     if not made.endless:
-        await to.content(200, made.content.encode(), {"Content-Type": made.media_type})
+        await to.content(200, made.data, {"Content-Type": made.media_type})
         return
     await to.start_stream()
     while True:

@@ -37,6 +37,7 @@ from tests.loopback.managed_claude.faults import (
     Faults,
     Held,
     NullIdAtPageEnd,
+    Partly,
     Redirected,
     RequestLost,
     StreamFault,
@@ -215,6 +216,7 @@ class ManagedClaudeServer(Listener):
         lost = self.faults.next(AnswerLost, endpoint, sends)
         held = self.faults.next(Held, endpoint, sends)
         altered = self.faults.next(Altered, endpoint, sends)
+        partly = self.faults.next(Partly, endpoint, sends)
         try:
             done = self._do(request, ids)
         except Refusal as refusal:
@@ -229,7 +231,11 @@ class ManagedClaudeServer(Listener):
         elif isinstance(done, Listening):
             await self._stream(ids[0], done, to)
         elif isinstance(done, Stored):
-            await to.content(200, done.content, {"Content-Type": "application/octet-stream"})
+            kind = {"Content-Type": "application/octet-stream"}
+            if partly is None:
+                await to.content(200, done.content, kind)
+            else:
+                await to.partly(done.content, kind, partly.size_bytes, partly.then, self.service.let_going)
         else:
             await to.json(
                 200, {**done, **(altered.changes if altered else {})}, {"request-id": self.service.new_id("req")}

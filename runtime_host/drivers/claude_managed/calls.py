@@ -152,6 +152,10 @@ class Calls:
             on_ready,
         )
 
+    async def client(self) -> ServiceClient[Any]:
+        """What sends the requests, its SDK loaded on first use and away from the event loop."""
+        return await self._client()
+
     # ---- inside ----
 
     async def _events(self, connector: str, session_id: str, sizes: Sequence[int], more: Mapping[str, Any]) -> Page:

@@ -25,7 +25,9 @@ class ClaudeService(ServiceClient[anthropic.AsyncAnthropic]):
         workspace_id: of the account's workspaces the one to work in; None leaves it to the key.
     """
 
-    passed_headers: ClassVar[frozenset[str]] = frozenset({"anthropic-beta", "anthropic-version", _WORKSPACE})
+    passed_headers: ClassVar[frozenset[str]] = frozenset(
+        {"anthropic-beta", "anthropic-version", "content-type", _WORKSPACE}
+    )
     words: ClassVar[frozenset[str]] = frozenset(
         {
             "api_error",
@@ -36,6 +38,8 @@ class ClaudeService(ServiceClient[anthropic.AsyncAnthropic]):
             "environment_archived",
             "environment_create_disabled",
             "environment_not_found",
+            "file_expired",
+            "file_not_downloadable",
             "invalid_metadata",
             "invalid_request_error",
             "model_not_budgetable",
@@ -92,6 +96,13 @@ def load(
     """The service, ready for its first request. For the thread that imports this."""
     # What the SDK puts off until it is used is read here and not on the event loop.
     beta = anthropic.AsyncAnthropic(api_key=NOT_THE_KEY, base_url="http://127.0.0.1", open_telemetry=False).beta
-    for part in (beta.agents, beta.environments, beta.sessions, beta.sessions.events):
+    for part in (
+        beta.agents,
+        beta.environments,
+        beta.sessions,
+        beta.sessions.events,
+        beta.sessions.resources,
+        beta.files,
+    ):
         part.with_streaming_response  # noqa: B018 - reading it is what loads it
     return ClaudeService(connectors, timeouts, bounds, patience, workspace_id)

@@ -16,6 +16,7 @@ from runtime_host.definitions import AgentDefinition, SessionOptions
 from runtime_host.drivers.base import Keep, SessionOpening
 from runtime_host.drivers.claude_managed import profile
 from runtime_host.drivers.claude_managed.calls import Calls, Kind
+from runtime_host.drivers.claude_managed.files import remove_uploads
 from runtime_host.drivers.claude_managed.profile import DRIVER_ID, SERVICE, SETTLE_S, Profile
 from runtime_host.drivers.claude_managed.session import ManagedClaudeSession, kept_state
 from runtime_host.drivers.managed.faults import ServiceFault, facts
@@ -172,6 +173,7 @@ class _Removal:
         for kind in ("session", "environment", "agent"):
             await self._remove_known(kind)
             await self._remove_lost(kind)
+        await remove_uploads(self._calls, self._connector, self._looking, self._state, self._keep)
 
     async def _remove_known(self, kind: Kind) -> None:
         known = self._state[kind]

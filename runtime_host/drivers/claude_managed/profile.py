@@ -426,6 +426,8 @@ def inspection(
             else "that it reasons is told, not what",
         ),
         "event.tool_progress": Capability(support="emulated", reason="begin and end are told, nothing in between"),
+        "file.upload": Capability(support="native", reason="to be read, under /mnt/session/uploads"),
+        "file.download": Capability(support="native", reason="what it writes under /mnt/session/outputs"),
         "event.command": yes if commands else _no("it runs no commands"),
         "event.command_output": Capability(support="emulated", reason="told at the end of a command")
         if commands

@@ -13,6 +13,7 @@ from runtime_host.definitions import ImagePart, JsonSchemaFormat, TextPart
 from runtime_host.drivers.base import SessionOpening, Turn
 from runtime_host.drivers.claude_managed import profile as asked
 from runtime_host.drivers.claude_managed.calls import Calls, Kind
+from runtime_host.drivers.claude_managed.files import SessionFiles
 from runtime_host.drivers.claude_managed.profile import DRIVER_ID, SERVICE, Profile
 from runtime_host.drivers.claude_managed.run import ManagedClaudeRun
 from runtime_host.drivers.managed.faults import ServiceFault
@@ -49,6 +50,7 @@ class ManagedClaudeSession:
         self._state: dict[str, Any] = kept_state(opening)
         self._runs: set[ManagedClaudeRun] = set()
         self._closed = False
+        self.files: Final = SessionFiles(self, self._keep)
 
     # ---- what its runs need ----
 
@@ -75,6 +77,10 @@ class ManagedClaudeSession:
     @property
     def native_id(self) -> str:
         return str(self._state["session"]["id"])
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     @property
     def is_made(self) -> bool:

@@ -21,6 +21,7 @@ from runtime_host.connectors.base import Access, ConnectorRegistry
 from runtime_host.connectors.network import NetworkSettings
 from runtime_host.connectors.transport import (
     EncodedBodyError,
+    OnSent,
     OutOfScopeError,
     Timeouts,
     open_connections,
@@ -40,6 +41,10 @@ T = TypeVar("T")
 
 Request = Callable[[C], AbstractAsyncContextManager[StreamedResponse]]
 """Writes a request with an SDK's client: ``lambda sdk: sdk.beta.….with_streaming_response.create(…)``."""
+
+Begin = Callable[[Mapping[str, str]], Awaitable[None]]
+"""Given the headers of an answer before any of its body."""
+Take = Callable[[bytes], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
@@ -124,15 +129,28 @@ class ServiceClient(ABC, Generic[C]):
     def sdk(self, http_client: httpx2.AsyncClient, base_url: str) -> C:
         """The official client without retries and without the key, over the one HTTP stack."""
 
-    async def call(self, connector: str, request: Request[C]) -> Any:
+    async def call(self, connector: str, request: Request[C], on_sent: OnSent | None = None) -> Any:
         """Send a request once; the JSON of its answer, None for an empty one.
+
+        `on_sent`: told how much of it is handed over.
 
         Raises:
             ServiceFault: `did_nothing` says whether it may have been acted upon.
             ConnectorError: nothing was sent.
         """
-        async with self._client(connector) as sdk:
+        async with self._client(connector, on_sent) as sdk:
             return await self._guarded(lambda: self._answer(request(sdk)))
+
+    async def receive(self, connector: str, request: Request[C], begin: Begin, take: Take) -> None:
+        """Send a request for a file once, and hand on what comes, piece by piece; `take` bounds it.
+
+        Raises:
+            ServiceFault
+            ConnectorError: nothing was sent.
+            AgentRuntimeError: of `begin` or `take`; the rest is not waited for.
+        """
+        async with self._client(connector) as sdk:
+            await self._guarded(lambda: self._pieces(request(sdk), begin, take))
 
     async def look(self, connector: str, request: Request[C]) -> Any:
         """As `call` for a request that only asks: where the answer does not come it is asked for a few times more.
@@ -172,7 +190,7 @@ class ServiceClient(ABC, Generic[C]):
     # ---- one request ----
 
     @asynccontextmanager
-    async def _client(self, connector: str) -> AsyncIterator[C]:
+    async def _client(self, connector: str, on_sent: OnSent | None = None) -> AsyncIterator[C]:
         if self._closed:
             raise AgentClosedError("This harness is closed.")
         async with self._connectors.use(connector) as access:
@@ -182,6 +200,7 @@ class ServiceClient(ABC, Generic[C]):
                 secret_headers={} if access.api_key is None else self.secret_headers(access.api_key),
                 timeouts=self._timeouts,
                 passed_headers=self.passed_headers,
+                on_sent=on_sent,
             )
             try:
                 yield self.sdk(http_client, access.base_url)
@@ -220,6 +239,12 @@ class ServiceClient(ABC, Generic[C]):
         if isinstance(raised, self.status_error) and isinstance(response, httpx2.Response):
             return refused(response.status_code, response.headers, response.content, words=self.words)
         return lost(fault_of(raised))
+
+    async def _pieces(self, sending: AbstractAsyncContextManager[StreamedResponse], begin: Begin, take: Take) -> None:
+        async with sending as streamed, aclosing(streamed.http_response.aiter_bytes()) as pieces:
+            await begin(streamed.http_response.headers)
+            async for piece in pieces:
+                await take(piece)
 
     async def _answer(self, sending: AbstractAsyncContextManager[StreamedResponse]) -> Any:
         body = bytearray()

@@ -321,6 +321,12 @@ def inspection(
         "event.command_output": commands,
         HOST_TOOLS: Capability(support="native", reason="run on this computer while Remuda is open"),
         "event.tool_progress": Capability(support="emulated", reason="begin and end are told, nothing in between"),
+        "file.upload": Capability(support="native", reason="into the environment, after the first message")
+        if hosted
+        else _no("without an environment there is no place for files"),
+        "file.download": Capability(support="native", reason="what a turn publishes, under /workspace/outputs")
+        if hosted
+        else _no("without an environment nothing is made"),
         "isolation.workspace": Capability(support="native", reason="the environment is OpenAI's, apart from this one")
         if hosted
         else _no("it works in no folder"),
@@ -376,8 +382,6 @@ _UNSUPPORTED: Final = {
     "event.plan": "OpenAI tells of none",
     "event.file_change": "OpenAI tells of no single change",
     "isolation.tenant": "one person's own account",
-    "upload": "files are not sent to managed sessions yet",
-    "download": "what a session made is named in its result, and not fetched yet",
 }
 
 

@@ -16,6 +16,7 @@ from runtime_host.drivers.managed import intents
 from runtime_host.drivers.managed.faults import ServiceFault
 from runtime_host.drivers.openai_managed import profile, words
 from runtime_host.drivers.openai_managed.api import AgentsApi
+from runtime_host.drivers.openai_managed.files import SessionFiles
 from runtime_host.drivers.openai_managed.profile import DRIVER_ID
 from runtime_host.drivers.openai_managed.run import SESSION, OpenAIManagedRun
 from runtime_host.errors import AgentClosedError, AgentConfigurationChangedError, AgentSessionRecoveryError
@@ -53,6 +54,7 @@ class OpenAIManagedSession:
     Attributes:
         opening: what it was opened with.
         lock: held by whatever changes something at OpenAI.
+        files: moves them in and out.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class OpenAIManagedSession:
         self._on_close = on_close
         self._runs: set[OpenAIManagedRun] = set()
         self._closed = False
+        self.files: Final = SessionFiles(self, self._checked_connector)
         self._check_endpoint()
 
     async def start(self, turn: Turn) -> OpenAIManagedRun:

@@ -250,9 +250,13 @@ class WriteFile(Step):
     """
 
     path: str = "/workspace/outputs/report.txt"
-    content: str = "made"
+    content: str | bytes = "made"
     media_type: str = "application/octet-stream"
     endless: bool = False
+
+    @property
+    def data(self) -> bytes:
+        return self.content if isinstance(self.content, bytes) else self.content.encode()
 
     async def play(self, to: "Playing") -> bool:
         to.files.append(self)

@@ -240,7 +240,7 @@ class Session:
             record: Record = {"id": self.service.new_id("art"), "object": "agent.session.artifact", "path": made.path}
             record |= {"session_id": self.id, "turn_id": turn["id"], "created_at": self.service.now()}
             record |= {"environment_id": self.record["environment"].get("id", "")}
-            record |= {"size_bytes": len(made.content.encode())}
+            record |= {"size_bytes": len(made.data)}
             self.artifacts.append(record)
             self.service.contents[record["id"]] = made
 

@@ -73,6 +73,20 @@ class Held(Fault):
 
 
 @dataclass(frozen=True)
+class Partly(Fault):
+    """Of a file only the beginning comes, though its whole length was said.
+
+    Attributes:
+        size_bytes: so much of it.
+        then: ``cut`` breaks off; ``hold`` goes on after `let_go`; ``short`` says this is all; ``endless`` says no
+            length, and does not end.
+    """
+
+    size_bytes: int = 0
+    then: Literal["cut", "hold", "short", "endless"] = "cut"
+
+
+@dataclass(frozen=True)
 class Altered(Fault):
     """The request is executed, and the answer says something else of it.
 

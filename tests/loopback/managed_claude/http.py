@@ -55,6 +55,29 @@ class Connection:
         self.writer.write(content)
         await self.writer.drain()
 
+    async def partly(
+        self, content: bytes, headers: dict[str, str], size_bytes: int, then: str, go: asyncio.Event
+    ) -> None:
+        """The beginning of a content, and what comes of the rest."""
+        if then == "short":
+            await self.content(200, content[:size_bytes], headers)
+            return
+        if then == "endless":
+            self._head(200, headers | {"Transfer-Encoding": "chunked", "Connection": "close"})
+            while True:
+                await self.piece(b"x" * 65536)
+        self._head(200, headers | {"Content-Length": str(len(content))})
+        self.writer.write(content[:size_bytes])
+        await self.writer.drain()
+        if then == "hold":
+            await go.wait()
+            self.writer.write(content[size_bytes:])
+            await self.writer.drain()
+        else:
+            # What was written so far is on its way first.
+            await asyncio.sleep(0.02)
+            await self.drop()
+
     async def start_stream(self) -> None:
         """Begin an answer whose length nobody knows. The connection is closed after it, and this says so."""
         kind = {"Content-Type": "text/event-stream; charset=utf-8", "Transfer-Encoding": "chunked"}

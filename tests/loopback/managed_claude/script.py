@@ -239,11 +239,12 @@ class WriteFile(Step):
     """A file under the outputs of the session."""
 
     name: str
-    content: str = "made"
+    content: str | bytes = "made"
     mime_type: str = "text/plain"
 
     async def play(self, to: "Playing") -> bool:
-        to.session.service.output(to.session.id, self.name, self.content.encode(), self.mime_type)
+        data = self.content if isinstance(self.content, bytes) else self.content.encode()
+        to.session.service.output(to.session.id, self.name, data, self.mime_type)
         return True
 
 
