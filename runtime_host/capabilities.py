@@ -35,6 +35,8 @@ CAPABILITY_IDS: Final = (
     "event.file_change",
     "event.tool",
     "event.tool_progress",
+    "file.upload",
+    "file.download",
     "isolation.workspace",
     "isolation.tenant",
 )

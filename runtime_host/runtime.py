@@ -482,7 +482,7 @@ class LocalBackend:
         """
         said = await self._asked(options)
         limit = options.policy.limits.artifact_bytes
-        root = await in_own_thread(lambda: self._transfer_root(said.root), "look at transfer folder")
+        root = await in_own_thread(lambda: self._transfer_root(os.fspath(said.root)), "look at transfer folder")
         max_bytes = said.max_bytes if limit is None else min(said.max_bytes, limit)
         return Grant(root, max_bytes, frozenset(said.media_types))
 
@@ -509,7 +509,7 @@ class LocalBackend:
         if self._file_transfer is None:
             return ()
         try:
-            return ((await self._asked(options)).root,)
+            return (os.fspath((await self._asked(options)).root),)
         except AgentTransferError:
             return ()
 

@@ -53,10 +53,12 @@ from runtime_host.errors import (
     AgentCapabilityUnsupportedError,
     AgentClosedError,
     AgentDriverConfigurationError,
+    AgentNativeExecutionError,
     AgentRuntimeError,
     AgentScopeMismatchError,
     AgentSessionRecoveryError,
     AgentWorkspaceError,
+    ConnectorError,
     StorageError,
 )
 from runtime_host.intake import Redactor
@@ -490,7 +492,10 @@ class Session:
             if not await self._tools.reconcile() and self._state == "ready" and not self._driven.rejoins:
                 self.take_unsent(await self._store.transact(lambda tx: continuable(tx, session_id)))
         if self._transfers is not None and self._transfers.pending() and self._state == "ready":
-            await self._transfer(self._transfers.reconcile, None)
+            try:
+                await self._transfer(self._transfers.reconcile, None)
+            except (AgentNativeExecutionError, ConnectorError) as fault:
+                _log.info("what became of an upload could not be asked: %s", fault.error_code)
         if self._driven.rejoins and self._driver_session is not None and self._active is None:
             await self._rejoin()
         blocking = ("tool-result", "upload")

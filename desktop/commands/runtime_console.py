@@ -33,13 +33,16 @@ from desktop.orders import answers
 from desktop.orders.answers import Send
 from desktop.paths import ProfilePaths, private_dir
 from desktop.pictures import message_of, pictures_of
+from runtime_host.abort import AbortSignal
 from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
 from runtime_host.errors import AgentRuntimeError, AgentScopeMismatchError
 from runtime_host.run import Run
 from runtime_host.runtime import AgentRuntime
 from runtime_host.session import Session, SessionReference
+from runtime_host.transfer.copy import OnProgress, TransferProgress, Transferred
 
 Show = Callable[[dict[str, Any]], None]
+Move = Callable[[OnProgress, AbortSignal], Awaitable[Transferred]]
 
 OF_THE_APP: Final[Mapping[str, str]] = {
     "sessions": "the list of conversations belongs to the app's own profile",
@@ -69,7 +72,7 @@ OF_THE_APP: Final[Mapping[str, str]] = {
 HELP: Final = """\
 TEXT, or /run TEXT [--request-id R] [--model M] [--reasoning E] [--schema FILE] [--metadata NAME=VALUE]
 /result RUN · /observe RUN · /stop · /status · /inspect
-/upload NAME --type MIME · /download REFERENCE --to NAME
+/upload NAME --type MIME · /artifacts · /download REFERENCE --to NAME
 /reference · /save · /resume [SESSION|REFERENCE] · /new · /detach · /delete [SESSION|REFERENCE]
 /help · /exit"""
 
@@ -145,11 +148,13 @@ class RuntimeOrders:
         self.session: Session | None = None
         # Orders come while others wait for a run: which session is the current one is decided one by one.
         self._choosing = asyncio.Lock()
+        self._moving: AbortSignal | None = None
         orders: dict[str, Callable[[dict[str, Any], Send, asyncio.Event], Awaitable[int]]] = {
             "run": self._run,
             "result": self._result,
             "observe": self._observe,
             "upload": self._upload,
+            "artifacts": self._artifacts,
             "download": self._download,
             "reference": self._reference_order,
             "save": self._save,
@@ -297,10 +302,13 @@ class RuntimeOrders:
 
     async def _stop(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         session = await self._current(arguments)
-        run = session.active_run
+        run, moving = session.active_run, self._moving
+        if moving is not None:
+            moving.abort()
         await session.cancel_active_run()
         status = (await run.result()).status if run is not None else None
-        await send({"row": {"session": session.session_id, "stopped": run is not None, "status": status}})
+        stopped = run is not None or moving is not None
+        await send({"row": {"session": session.session_id, "stopped": stopped, "status": status}})
         return COMPLETED
 
     async def _detach(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
@@ -353,17 +361,55 @@ class RuntimeOrders:
 
     async def _upload(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
         # Names are those of the transfer folder that the module gives; it decides what may be moved.
-        return await self._transfer("upload_file", {"path": arguments["path"], "media_type": arguments["type"]}, send)
+        session = await self._current(arguments)
+
+        def move(on_progress: OnProgress, signal: AbortSignal) -> Awaitable[Transferred]:
+            return session.upload_file(
+                path=str(arguments["path"]), media_type=str(arguments["type"]), on_progress=on_progress, signal=signal
+            )
+
+        return await self._move(session, move, send, stop)
 
     async def _download(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
-        return await self._transfer(
-            "download_artifact", {"reference": arguments["reference"], "path": arguments["to"]}, send
-        )
+        session = await self._current(arguments)
 
-    async def _transfer(self, operation: str, arguments: dict[str, Any], send: Send) -> int:
-        session = await self._current({})
-        moved = await getattr(session, operation)(**arguments)
-        await send({"row": {"session": session.session_id, "moved": str(moved), **arguments}})
+        def move(on_progress: OnProgress, signal: AbortSignal) -> Awaitable[Transferred]:
+            return session.download_artifact(
+                reference=str(arguments["reference"]),
+                path=str(arguments["to"]),
+                on_progress=on_progress,
+                signal=signal,
+            )
+
+        return await self._move(session, move, send, stop)
+
+    async def _artifacts(self, arguments: dict[str, Any], send: Send, stop: asyncio.Event) -> int:
+        session = await self._current(arguments)
+        for artifact in await session.artifacts():
+            about = artifact.model_dump(mode="json", include={"name", "media_type", "reference"})
+            await send({"row": {"session": session.session_id, **about}})
+        return COMPLETED
+
+    async def _move(self, session: Session, move: Move, send: Send, stop: asyncio.Event) -> int:
+        """Move a file; how far it is is told at each tenth, and a stop stops it."""
+        signal = self._moving = AbortSignal()
+        stopping = asyncio.ensure_future(stop.wait())
+        stopping.add_done_callback(lambda done: None if done.cancelled() else signal.abort())
+        told: list[asyncio.Future[None]] = []
+
+        def progress(at: TransferProgress) -> None:
+            if at.total_bytes and at.done_bytes * 10 // at.total_bytes >= len(told):
+                line = {"type": "transfer.progress", "done_bytes": at.done_bytes, "total_bytes": at.total_bytes}
+                told.append(asyncio.ensure_future(send({"event": line})))
+
+        try:
+            moved = await move(progress, signal)
+        finally:
+            self._moving = None
+            stopping.cancel()
+            await asyncio.gather(*told)
+        about = moved.model_dump(mode="json")
+        await send({"row": {"session": session.session_id, "moved": moved.reference, **about}})
         return COMPLETED
 
 
@@ -474,6 +520,8 @@ def _arguments(command: str, plain: list[str], options: dict[str, list[str]]) ->
         given.setdefault("type", "application/octet-stream")
     elif plain:
         given[_ARGUMENT_OF[command]] = " ".join(plain)
+    if command == "download" and "to" not in given:
+        raise LineError("/download needs --to, with the name that the file is to have.")
     return given
 
 
@@ -556,7 +604,9 @@ async def _take(line: str, orders: RuntimeOrders, running: "set[asyncio.Task[int
         await send(answer)
 
     work = asyncio.ensure_future(orders.perform(command, arguments, tell, asyncio.Event()))
-    if command not in ("run", "observe", "result"):
+    # A person may stop a file that is being moved; a script means what comes next to come after it.
+    meanwhile = ("run", "observe", "result", *(("upload", "download") if sys.stdin.isatty() else ()))
+    if command not in meanwhile:
         await work
         return
     running.add(work)

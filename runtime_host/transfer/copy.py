@@ -4,6 +4,7 @@ Owns the bounds of one transfer. Must not know who moves the bytes. Invariants: 
 allowed, whatever a length says; a file that comes in has its name only after all of it was counted and looked at.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -13,6 +14,8 @@ from runtime_host.errors import AgentTransferError
 from runtime_host.transfer.grant import Grant
 from runtime_host.transfer.media import Content, Settled, TypeSource, normal, settle
 from runtime_host.transfer.root import Arrival, too_large
+
+_log = logging.getLogger("runtime_host.transfer")
 
 _AT_ONCE_BYTES: Final = 1024 * 1024
 """How much is gathered before it is written."""
@@ -68,9 +71,9 @@ class Outgoing:
         """So much of a request that holds it is handed over."""
         self.is_out = self.is_out or sent >= total
         done = len(self.content) if sent >= total else len(self.content) * sent // max(1, total)
-        if done > self._told and self._on_progress is not None:
+        if done > self._told:
             self._told = done
-            self._on_progress(TransferProgress(done, len(self.content)))
+            _tell(self._on_progress, TransferProgress(done, len(self.content)))
 
 
 class Incoming:
@@ -170,8 +173,17 @@ class Incoming:
             await self._aside(lambda: arrival.write(piece), "write file")
 
     def _tell(self) -> None:
-        if self._on_progress is not None:
-            self._on_progress(TransferProgress(self._content.size_bytes, self._total))
+        _tell(self._on_progress, TransferProgress(self._content.size_bytes, self._total))
+
+
+def _tell(on_progress: OnProgress | None, progress: TransferProgress) -> None:
+    if on_progress is None:
+        return
+    try:
+        on_progress(progress)
+    except Exception:
+        # Whoever watches changes nothing about what is watched.
+        _log.exception("who is told how far a transfer is failed")
 
 
 def checked_outgoing(

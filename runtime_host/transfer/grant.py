@@ -4,16 +4,23 @@ Owns the options and their bounds. Must not know how anything is moved. Invarian
 """
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Annotated, ClassVar, Final, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from runtime_host.frozen import Frozen, NonBlank
+from runtime_host.frozen import Frozen
 from runtime_host.transfer.media import MEDIA_TYPE
 from runtime_host.transfer.root import TransferRoot
 
 USUAL_BYTES: Final = 1024 * 1024
 MOST_BYTES: Final = 16 * 1024 * 1024
+
+
+def _absolute(root: Path) -> Path:
+    if not root.is_absolute():
+        raise ValueError("the folder is named from the top of the disk on")
+    return root
 
 
 def _exact(media_type: str) -> str:
@@ -34,7 +41,7 @@ class TransferOptions(Frozen):
     called: ClassVar[str] = "transfer"
     place: ClassVar[str] = "transfer"
 
-    root: NonBlank
+    root: Annotated[Path, AfterValidator(_absolute)]
     max_bytes: Annotated[int, Field(strict=True, ge=1, le=MOST_BYTES)] = USUAL_BYTES
     media_types: tuple[Annotated[str, AfterValidator(_exact)], ...]
 

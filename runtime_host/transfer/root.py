@@ -281,11 +281,16 @@ class Arrival:
             with _told("removed"):
                 for name in (self._partial, self._name):
                     seen = _lstat(name, self._folder)
-                    # Of another's file of this name nothing is touched.
-                    if seen is not None and _identity(seen) == self._identity:
+                    if seen is not None and self._is_ours(name, seen):
                         os.unlink(name, dir_fd=self._folder)
         finally:
             self._close()
+
+    def _is_ours(self, name: str, seen: os.stat_result) -> bool:
+        """Whether it is this file: of what another has put under its name nothing is touched."""
+        if self._identity is None:
+            return self._file >= 0 and name == self._partial
+        return _identity(seen) == self._identity
 
     def _close(self) -> None:
         for held in (self._file, self._folder):

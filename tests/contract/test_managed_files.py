@@ -93,7 +93,7 @@ async def test_exact_bytes_go_both_ways(bench: Bench, content: bytes) -> None:
 
 
 async def test_the_most_that_may_be_moved_is_moved(bench: Bench) -> None:
-    bench.allowed = TransferOptions(root=str(bench.folder), media_types=TEXT, max_bytes=MOST_BYTES)
+    bench.allowed = TransferOptions(root=bench.folder, media_types=TEXT, max_bytes=MOST_BYTES)
     content = b"0123456789abcdef" * (MOST_BYTES // 16)
     put(bench, "in.txt", content)
     session, reference = await bench.made("out.txt", content)
@@ -156,11 +156,11 @@ async def test_nothing_is_moved_that_the_host_does_not_allow(bench: Bench, tmp_p
     elif how == "nothing":
         bench.backend._file_transfer = lambda context: None  # type: ignore[assignment,return-value]
     elif how == "no folder":
-        bench.allowed, code = TransferOptions(root=str(tmp_path / "gone"), media_types=TEXT), "TRANSFER_ROOT_REFUSED"
+        bench.allowed, code = TransferOptions(root=tmp_path / "gone", media_types=TEXT), "TRANSFER_ROOT_REFUSED"
     elif how == "overlaps":
         bench.backend.private_roots, code = (str(bench.folder / "own"),), "TRANSFER_ROOT_REFUSED"
     else:
-        bench.allowed, code = TransferOptions(root=str(bench.folder), media_types=()), "TRANSFER_MEDIA_TYPE"
+        bench.allowed, code = TransferOptions(root=bench.folder, media_types=()), "TRANSFER_MEDIA_TYPE"
     assert await code_of(session.upload_file(path="in.txt", media_type="text/plain")) == code
     assert await code_of(session.download_artifact(reference=reference, path="out.txt")) == code
     assert (bench.sent(), bench.here()) == (0, ["in.txt"])
@@ -179,7 +179,7 @@ async def test_nothing_is_moved_that_the_host_does_not_allow(bench: Bench, tmp_p
 async def test_a_file_of_another_kind_or_size_goes_neither_way(
     bench: Bench, content: bytes, said: str, code: str
 ) -> None:
-    bench.allowed = TransferOptions(root=str(bench.folder), media_types=TEXT, max_bytes=1000)
+    bench.allowed = TransferOptions(root=bench.folder, media_types=TEXT, max_bytes=1000)
     put(bench, "in.x", content)
     session, reference = await bench.made("out.x", content, said)
     assert await code_of(session.upload_file(path="in.x", media_type=said)) == code
@@ -190,7 +190,7 @@ async def test_a_file_of_another_kind_or_size_goes_neither_way(
 
 @pytest.mark.parametrize(("limit", "size", "goes"), [(1000, 1000, True), (1000, 1001, False), (4096, 2049, False)])
 async def test_the_smallest_of_the_bounds_holds_to_the_byte(bench: Bench, limit: int, size: int, goes: bool) -> None:
-    bench.allowed = TransferOptions(root=str(bench.folder), media_types=TEXT, max_bytes=2048)
+    bench.allowed = TransferOptions(root=bench.folder, media_types=TEXT, max_bytes=2048)
     options = bench.kind.options
     policy = options.policy.model_copy(update={"limits": Limits(artifact_bytes=limit)})
     bench.kind = bench.kind._replace(options=options.model_copy(update={"policy": policy}))  # type: ignore[misc]
@@ -523,7 +523,7 @@ async def test_a_download_that_is_stopped_anywhere_leaves_nothing(bench: Bench, 
 
 
 async def test_an_upload_that_is_stopped_before_all_of_it_is_out_leaves_nothing(bench: Bench) -> None:
-    bench.allowed = TransferOptions(root=str(bench.folder), media_types=TEXT, max_bytes=MOST_BYTES)
+    bench.allowed = TransferOptions(root=bench.folder, media_types=TEXT, max_bytes=MOST_BYTES)
     session = await bench.talked()
     put(bench, "in.txt", b"x" * MOST_BYTES)
     signal = AbortSignal()

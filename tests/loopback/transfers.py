@@ -9,7 +9,7 @@ from runtime_host.capabilities import Durability
 from runtime_host.definitions import SessionOptions, TrustedContext
 from runtime_host.drivers.base import AgentDriver
 from runtime_host.runtime import AgentRuntime, LocalBackend
-from runtime_host.session import Session
+from runtime_host.session import Session, SessionReference
 from runtime_host.storage.base import AgentStore
 from runtime_host.storage.memory import MemoryAgentStore
 from runtime_host.transfer.grant import TransferOptions
@@ -71,7 +71,10 @@ class Bench:
         far: the service.
         folder: what files are moved through.
         allowed: what the host says; an exception is raised instead.
+        reference: of a session of an earlier program.
     """
+
+    reference: SessionReference
 
     def __init__(self, name: KindName, far: Any, folder: Path, store: AgentStore | None = None) -> None:
         self.name: Final[KindName] = name
@@ -79,7 +82,9 @@ class Bench:
         self.far = far
         self.folder = folder
         self.store: AgentStore = store or MemoryAgentStore()
-        self.allowed: TransferOptions | Exception = TransferOptions(root=str(folder), media_types=TEXT)
+        self.allowed: TransferOptions | Exception = TransferOptions(
+            root=folder, media_types=TEXT, max_bytes=4 * 1024 * 1024
+        )
         self.asked: list[TrustedContext] = []
         self.backend = LocalBackend(
             drivers=[self.kind.driver(far)], storage=self._storage, durability=DURABLE, file_transfer=self._allow

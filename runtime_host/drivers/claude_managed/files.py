@@ -17,7 +17,7 @@ from runtime_host.drivers.claude_managed.calls import Calls
 from runtime_host.drivers.claude_managed.profile import SERVICE
 from runtime_host.drivers.managed import uploads
 from runtime_host.drivers.managed.faults import ServiceFault
-from runtime_host.drivers.managed.ids import id_of
+from runtime_host.drivers.managed.ids import id_of, is_plain_id
 from runtime_host.drivers.managed.intents import LISTED_BY_S, look_for
 from runtime_host.drivers.managed.pages import Page, walk
 from runtime_host.drivers.managed.service import Patience
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 UPLOADS: Final = "/mnt/session/uploads/"
 EXPIRES_S: Final = 30 * 24 * 3600
 """After which Anthropic removes by itself what was uploaded, should nobody delete its conversation."""
-UNDO_S: Final = 20.0
+UNDO_S: Final = 10.0
 _BETAS: Final = ("managed-agents-2026-04-01",)
 _PAGE: Final = 100
 _NEWEST_PAGES: Final = 5
@@ -311,7 +311,7 @@ class SessionFiles:
 
     async def _about(self, reference: str) -> dict[str, Any]:
         """What is said of a file of this session."""
-        if not self._session.is_made or not reference or not _ID_SIGNS.issuperset(reference):
+        if not self._session.is_made or not is_plain_id(reference):
             raise uploads.foreign(SERVICE)
         client = await self._session.calls.client()
         try:
@@ -382,10 +382,6 @@ async def remove_uploads(calls: Calls, connector: str, looking: Patience, state:
         await keep(dict(state))
 
 
-_ID_SIGNS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-"""Of an id that makes another path than its own nothing is asked."""
-
-
 def _label(upload_id: str) -> str:
     """What the Files object of an upload is called: a name that only it has."""
     return f"remuda-{upload_id}"
@@ -396,7 +392,9 @@ async def _labelled(calls: Calls, connector: str, upload_id: str) -> tuple[str, 
     return tuple(
         id_of(each)
         for each in newest
-        if text(each, "filename") == _label(upload_id) and id_of(each) and each.get("scope") is None
+        if text(each, "filename") == _label(upload_id)
+        and id_of(each)
+        and text(member(each, "scope"), "type") != "session"
     )
 
 

@@ -12,6 +12,14 @@ from runtime_host.loop.model_apis.reading import text
 _ID: Final = re.compile(r"(?!\.{1,2}\Z)[!-~]{1,512}")
 
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,256}")
+
+
+def is_plain_id(said: str) -> bool:
+    """Whether what a caller calls an id can be asked by: it makes no other path than its own."""
+    return _PLAIN.fullmatch(said) is not None
+
+
 def id_of(thing: Any) -> str:
     """The id of what a service describes; "" where there is none that can be used."""
     said = text(thing, "id")

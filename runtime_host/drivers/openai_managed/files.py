@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from runtime_host.drivers.base import PendingUpload
 from runtime_host.drivers.managed import uploads
 from runtime_host.drivers.managed.faults import ServiceFault
+from runtime_host.drivers.managed.ids import is_plain_id
 from runtime_host.drivers.managed.service import ServiceClient
 from runtime_host.drivers.openai_managed import mapping
 from runtime_host.drivers.openai_managed.profile import DRIVER_ID, SERVICE
@@ -207,10 +208,6 @@ class SessionFiles:
         )
 
 
-# Of an id that makes another path than its own nothing is asked.
-_ID_SIGNS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-
-
 def _listing(environment_id: str, path: str) -> Callable[[Any], Any]:
     return lambda sdk: sdk.beta.agents.environments.files.with_streaming_response.list(
         environment_id, path=path, limit=1
@@ -218,7 +215,7 @@ def _listing(environment_id: str, path: str) -> Callable[[Any], Any]:
 
 
 async def _retrieved(client: ServiceClient[Any], connector: str, session_id: str, artifact_id: str) -> dict[str, Any]:
-    if not artifact_id or not _ID_SIGNS.issuperset(artifact_id):
+    if not is_plain_id(artifact_id):
         raise ServiceFault(FaultKind.NOT_FOUND, status=404)
     answer = await client.look(
         connector,
