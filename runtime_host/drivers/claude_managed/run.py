@@ -220,6 +220,8 @@ class ManagedClaudeRun:
         record = session.record(self._turn.run_id)
         if record is None:
             # It is kept before anything of an input is sent.
+            if self._turn.may_send:
+                return await self._sent()
             await session.find_lost()
             return failed(not_arrived("Remuda ended before your message was sent."))
         self._record = record

@@ -151,7 +151,7 @@ class ManagedClaudeSession:
         return self._run(turn, rejoined=went_on)
 
     async def rejoin(self, turn: Turn) -> ManagedClaudeRun:
-        """Find out what became of an input that was dispatched before; nothing is sent of it."""
+        """Find out what became of an input that was dispatched before; sent is only what certainly never was."""
         return self._run(turn, rejoined=True)
 
     def state(self) -> dict[str, Any]:

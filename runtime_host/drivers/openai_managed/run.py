@@ -352,7 +352,10 @@ class OpenAIManagedRun:
         session = self._session
         record = session.run_record(self._turn.run_id)
         if record is None:
-            raise self._over(_failed(_not_sent()))
+            if not self._turn.may_send:
+                raise self._over(_failed(_not_sent()))
+            await self._dispatch()
+            return
         self._sent = True
         if record.get("stop"):
             self._stop_asked.set()
