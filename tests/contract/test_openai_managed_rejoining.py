@@ -14,6 +14,7 @@ from runtime_host.drivers.openai_managed.run import OpenAIManagedRun
 from runtime_host.drivers.openai_managed.session import OpenAIManagedSession
 from runtime_host.errors import (
     AgentBusyError,
+    AgentConfigurationChangedError,
     AgentNativeExecutionError,
     AgentRuntimeError,
     AgentSessionRecoveryError,
@@ -206,6 +207,38 @@ async def test_a_stop_that_was_asked_for_before_a_restart_is_finished_after_it(f
         await _all(run)
         assert (await run.result()).status == "cancelled"
     assert far.session().turns[0]["status"] == "cancelled"
+
+
+async def test_a_stop_that_was_kept_and_never_arrived_is_asked_for_when_the_run_is_joined_again(
+    far: AgentsServer,
+) -> None:
+    far.answer(Say("The capital", phase="commentary"), Wait(), Say("Paris."))
+    far.fault(RequestLost("events.create:cancel", times=None))
+    async with Process(far) as process:
+        run = await (await process.open()).start(_turn())
+        reading = asyncio.ensure_future(_all(run))
+        while not far.service.waiting:  # noqa: ASYNC110  # a far side is plain data
+            await asyncio.sleep(0.005)
+        await run.cancel()
+        while not far.faults.happened:  # noqa: ASYNC110  # a far side is plain data
+            await asyncio.sleep(0.005)
+        await run.release()
+        await reading
+    far.faults.clear()
+    async with Process(far).after(process) as later:
+        run = await (await later.open()).rejoin(_turn())
+        await _all(run)
+        result = await run.result()
+    assert (result.status, far.counts()["cancels"], far.counts()["inputs"]) == ("cancelled", 1, 1)
+
+
+async def test_a_session_is_looked_for_at_the_server_that_has_it_alone(far: AgentsServer) -> None:
+    async with _left_running(far, True) as process, AgentsServer() as other:
+        before = len(far.requests)
+        async with Process(other).after(process) as later:
+            with pytest.raises(AgentConfigurationChangedError, match="leads to another server"):
+                await later.open()
+        assert (other.requests, len(far.requests)) == ([], before)
 
 
 async def test_native_ids_stay_the_same_over_a_rejoin(far: AgentsServer) -> None:
