@@ -37,9 +37,9 @@ def lanes(arguments: list[str]) -> list[list[str]]:
     """What each lane's pytest is told."""
     if any(not each.startswith("-") and (ROOT / each.partition("::")[0]).exists() for each in arguments):
         return [arguments]
-    files = [WINDOWS, *sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / PROCESSES).glob("test_*.py"))]
+    files = sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / PROCESSES).glob("test_*.py"))
     # Neighbours by name are of one kind, so each lane gets every other one.
-    processes = [files[::2], files[1::2]]
+    processes = [files[1::2], [WINDOWS, *files[::2]]]
     rest = ["tests", *(f"--ignore={each}" for each in (PROCESSES, WINDOWS, CONTRACTS))]
     return [[*some, *arguments] for some in (*processes, [CONTRACTS], rest)]
 

@@ -25,6 +25,7 @@ from tests.loopback.agents.script import Say, Use, Wait
 from tests.loopback.agents_server import DEFAULT_KEY, AgentsServer
 from tests.loopback.managed_claude.faults import Answered, AnswerLost, RequestLost
 from tests.loopback.openai_managed import DEFINITION, MODEL, driver_for, options_for, registry_of
+from tests.loopback.tools import Channel, soon
 
 
 class Process:
@@ -62,37 +63,6 @@ class Process:
     async def _keep(self, state: dict[str, Any]) -> None:
         self.states.append(json.loads(json.dumps(state)))
         self.asked_before.append(len(self.far.requests))
-
-
-class Channel:
-    """The runtime's channel of one run, as one process has it: what it was asked for, and in which order."""
-
-    def __init__(self, *earlier: EarlierCall, hangs: bool = False) -> None:
-        self.offers = ()
-        self.earlier = earlier
-        self.steps: list[tuple[str, str]] = []
-        self.asked = asyncio.Event()
-        self.shown = asyncio.Event()
-        self._hangs = hangs
-
-    async def execute(
-        self, requests: tuple[ToolRequest, ...], started: Any, completed: Any, progressed: Any = None
-    ) -> tuple[ToolDelivery, ...]:
-        deliveries = []
-        for each in requests:
-            self.steps.append(("execute", each.call_id))
-            self.asked.set()
-            if self._hangs:
-                await asyncio.Event().wait()
-            deliveries.append(ToolDelivery(each.call_id, each.name, each.arguments, True, "rain", None))
-        return tuple(deliveries)
-
-    async def delivering(self, call_ids: tuple[str, ...]) -> None:
-        self.steps += [("delivering", each) for each in call_ids]
-
-    def delivered(self, call_ids: tuple[str, ...]) -> None:
-        self.steps += [("delivered", each) for each in call_ids]
-        self.shown.set()
 
 
 def _turn(run_id: str = "r1", words: str = "What is the capital of France?", tools: Channel | None = None) -> Turn:
@@ -151,7 +121,7 @@ async def test_a_call_that_waits_after_a_restart_is_answered_under_its_id(far: A
     async with Process(far, hosted=False) as process:
         first = Channel(hangs=True)
         run = await (await process.open()).start(_turn(tools=first))
-        await first.asked.wait()
+        await soon(first.asked)
         await run.release()
     assert far.counts()["results"] == 0
     async with Process(far, hosted=False).after(process) as later:
@@ -170,7 +140,7 @@ async def test_a_result_that_openai_has_is_not_sent_again(far: AgentsServer, kno
         first = Channel()
         run = await (await process.open()).start(_turn(tools=first))
         reading = asyncio.ensure_future(_all(run))
-        await first.shown.wait()
+        await soon(first.shown)
         await run.release()
         await reading
     request = ToolRequest("call_1", "look", "{}")
@@ -180,7 +150,7 @@ async def test_a_result_that_openai_has_is_not_sent_again(far: AgentsServer, kno
         run = await (await later.open()).rejoin(_turn(tools=channel))
         reading = asyncio.ensure_future(_all(run))
         if not known:
-            await channel.shown.wait()
+            await soon(channel.shown)
         far.let_go()
         await reading
         assert (await run.result()).output_text == "Still."
@@ -196,7 +166,7 @@ async def test_a_stop_that_was_asked_for_before_a_restart_is_finished_after_it(f
     async with Process(far, hosted=False) as process:
         channel = Channel(hangs=True)
         run = await (await process.open()).start(_turn(tools=channel))
-        await channel.asked.wait()
+        await soon(channel.asked)
         await run.cancel()
         while not far.service.cancels:  # noqa: ASYNC110  # a far side is plain data
             await asyncio.sleep(0.01)
