@@ -430,6 +430,31 @@ async def test_a_run_that_was_let_go_of_goes_on_and_is_joined_with_all_that_came
         assert (far.counts()["inputs"], far.counts()["sessions"]) == (1, 1)
 
 
+async def test_a_run_whose_session_was_set_up_otherwise_meanwhile_is_told_nothing() -> None:
+    async with ManagedClaudeServer() as far:
+        far.answer(Say("I look."), Wait(), Use("look", {}, "sevt_1"), Say("It rains."))
+        kept = Kept()
+        async with at(far) as driver:
+            run = await (await driver.open(kept.opening())).start(turn_for(tools=Channel()))
+            await until(lambda: far.service.waiting == 1)
+            await run.release()
+        [room] = far.service.environments.values()
+        room["config"]["networking"]["allowed_hosts"] = ["elsewhere.example"]
+        far.let_go()
+        channel = Channel()
+        async with at(far) as later:
+            run = await (await later.open(kept.opening())).rejoin(turn_for(tools=channel))
+            with pytest.raises(AgentSessionRecoveryError, match=r"networking\.allowed_hosts"):
+                await seen(run)
+            assert channel.steps == []
+            # It can be stopped all the same.
+            run = await (await later.open(kept.opening())).rejoin(turn_for(tools=channel))
+            await run.cancel()
+            _, result = await seen(run)
+        assert (result.status, channel.steps) == ("cancelled", [])
+        assert (far.counts()["results"], far.counts()["inputs"], far.counts()["interrupts"]) == (0, 1, 1)
+
+
 @pytest.mark.parametrize("kind", ["agent", "environment", "session"])
 async def test_what_was_about_to_be_made_when_the_program_ended_is_found_and_not_made_again(kind: str) -> None:
     async with ManagedClaudeServer() as far:

@@ -35,7 +35,7 @@ from runtime_host.drivers.managed.hurry import heed, pause
 from runtime_host.drivers.managed.intents import Looked, look_for
 from runtime_host.drivers.managed.outlet import Outlet
 from runtime_host.drivers.managed.service import EventStream
-from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError
+from runtime_host.errors import AgentNativeExecutionError, AgentRuntimeError, AgentSessionRecoveryError
 from runtime_host.events import DriverEvent
 from runtime_host.loop.model_apis.reading import text
 from runtime_host.results import DriverResult
@@ -227,9 +227,28 @@ class ManagedClaudeRun:
         self._record = record
         if record.get("stop"):
             self._stop_asked.set()
+        if not self._stopping:
+            await self._verify()
         if record.get("input") is None:
             await self._find_input("Remuda ended while your message was on its way.")
         return await self._watched()
+
+    async def _verify(self) -> None:
+        """Tell nothing to a session that was set up otherwise meanwhile; one that is to stop is stopped all the same.
+
+        Raises:
+            AgentSessionRecoveryError: it was, or it could not be looked.
+        """
+        try:
+            await self._session.provide()
+        except ServiceFault as fault:
+            why = f"{SERVICE} could not be asked for the conversation ({fault.kind})."
+        except AgentNativeExecutionError as error:
+            what = error.details.get("field") or error.details.get("kind")
+            why = f"What {SERVICE} has is otherwise than it was asked for ({what})."
+        else:
+            return
+        raise self._nobody_knows(why)
 
     async def _find_input(self, why: str) -> None:
         """Look for an input whose answer was lost. Where it is not found nobody knows, however long ago it was."""

@@ -238,7 +238,7 @@ class ManagedClaudeSession:
         return str(known["id"])
 
     def _check_environment(self, said: Mapping[str, Any]) -> None:
-        wrong = asked.environment_mismatch(said)
+        wrong = asked.environment_mismatch(said, reviewed=self.profile.environment_id is not None)
         if wrong is not None:
             raise self._mismatch("environment", wrong)
 

@@ -236,13 +236,16 @@ def effort_of(reasoning: ReasoningConfig | None) -> str | None:
 # ---------------------------------------------------------------------------------- what was set up
 
 
-def differences(session: Mapping[str, Any], options: SessionOptions, offers: Sequence[ToolOffer]) -> tuple[str, ...]:
+def differences(
+    session: Mapping[str, Any], definition: AgentDefinition, options: SessionOptions, offers: Sequence[ToolOffer]
+) -> tuple[str, ...]:
     """What the provider's description of a session says otherwise than it was asked for; none when it is as asked.
 
-    The words name parts of a session and nothing that stood in it.
+    The words name parts of a session and nothing that stood in it. Packages may come of a template, which was reviewed.
     """
     agent, environment = member(session, "agent"), member(session, "environment")
     found = [
+        ("instructions", agent.get("instructions") in (None, definition.instructions)),
         ("tools", _tools(agent.get("tools")) == _tools(tools_of(options, offers))),
         ("delegation to other agents", not _on(agent.get("multi_agent"))),
         ("vaults", not session.get("vault_ids")),
@@ -255,6 +258,7 @@ def differences(session: Mapping[str, Any], options: SessionOptions, offers: Seq
         found += [
             ("environment", text(environment, "type") == HOSTED),
             ("network", text(network, "access") == "disabled" and not network.get("allowed_domains")),
+            ("packages", options.environment.reference is not None or not _any(environment.get("packages"))),
             ("plugins", not environment.get("plugins")),
             ("skills", not environment.get("skills")),
             ("folders with capabilities", not environment.get("capability_directories")),
@@ -268,6 +272,11 @@ def _on(switch: Any) -> bool:
     if switch is None:
         return False
     return not isinstance(switch, Mapping) or switch.get("enabled") is not False
+
+
+def _any(packages: Any) -> bool:
+    """Whether packages are installed. What cannot be read is some."""
+    return any(packages.values()) if isinstance(packages, Mapping) else bool(packages)
 
 
 def _tools(tools: Any) -> list[Any] | None:

@@ -288,7 +288,7 @@ class OpenAIManagedRun:
     async def _verify(self, description: Mapping[str, Any]) -> None:
         """Go on only with a session that is set up as it was asked for."""
         opening = self._session.opening
-        differences = profile.differences(description, opening.options, opening.tools)
+        differences = profile.differences(description, opening.definition, opening.options, opening.tools)
         if not differences:
             return
         error = RunError(code=words.ECHO_MISMATCH, message=words.not_as_asked(differences, sent=self._sent))
@@ -366,7 +366,9 @@ class OpenAIManagedRun:
             await self._session.keep_made(await self._find_session(intent))
         description = await self._described()
         opening = session.opening
-        differences = profile.differences(description, opening.options, opening.tools) if description else ()
+        differences = (
+            profile.differences(description, opening.definition, opening.options, opening.tools) if description else ()
+        )
         if differences:
             raise self._unknown(words.not_as_asked(differences, sent=False))
         turn_id = text(record, "turn")
