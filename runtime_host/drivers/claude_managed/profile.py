@@ -8,9 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
-import msgspec
-
-from runtime_host.canonical import FrozenDict, digest
+from runtime_host.canonical import FrozenDict, digest, thaw
 from runtime_host.capabilities import Capability, DriverInspection
 from runtime_host.connectors.base import Connector
 from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
@@ -232,7 +230,7 @@ def _custom(offer: ToolOffer) -> dict[str, Any]:
         "type": "custom",
         "name": offer.name,
         "description": offer.description,
-        "input_schema": msgspec.to_builtins(offer.parameters),
+        "input_schema": thaw(offer.parameters),
     }
 
 

@@ -14,8 +14,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-import msgspec
-
+from runtime_host.canonical import thaw
 from runtime_host.drivers.base import Turn
 from runtime_host.drivers.claude_managed import usage
 from runtime_host.drivers.claude_managed.endings import (
@@ -659,7 +658,7 @@ def _how_far(looked: Looked) -> str:
 
 
 def _request(call: Mapping[str, Any]) -> ToolRequest:
-    given = json.dumps(msgspec.to_builtins(arguments_of(call)), ensure_ascii=False)
+    given = json.dumps(thaw(arguments_of(call)), ensure_ascii=False)
     return ToolRequest(key(call), text(call, "name"), given)
 
 

@@ -7,9 +7,7 @@ where the provider's own description of it is exactly what was asked for, in wha
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-import msgspec
-
-from runtime_host.canonical import FrozenDict, digest
+from runtime_host.canonical import FrozenDict, digest, thaw
 from runtime_host.capabilities import Capability, DriverInspection
 from runtime_host.connectors.base import Connector
 from runtime_host.definitions import (
@@ -137,7 +135,7 @@ def format_of(wanted: ResponseFormat | None) -> str:
     """What tells two formats of an answer apart; nothing of a schema can be read from it."""
     if not isinstance(wanted, JsonSchemaFormat):
         return "text"
-    return f"json_schema {digest(msgspec.to_builtins(wanted.json_schema))}"
+    return f"json_schema {digest(wanted.json_schema)}"
 
 
 def check_format(fixed: str | None, wanted: ResponseFormat | None) -> None:
@@ -169,7 +167,7 @@ def tools_of(options: SessionOptions, offers: Sequence[ToolOffer]) -> list[dict[
             "type": "function",
             "name": offer.name,
             "description": offer.description,
-            "parameters": msgspec.to_builtins(offer.parameters),
+            "parameters": thaw(offer.parameters),
         }
         for offer in offers
     ]
@@ -218,7 +216,7 @@ def creation(
     if definition.instructions:
         agent["instructions"] = definition.instructions
     if isinstance(wanted, JsonSchemaFormat):
-        schema = msgspec.to_builtins(wanted.json_schema)
+        schema = thaw(wanted.json_schema)
         agent["text"] = {"format": {"type": "json_schema", "schema": schema}}
     return {
         "agent": agent,
