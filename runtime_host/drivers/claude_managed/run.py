@@ -238,16 +238,17 @@ class ManagedClaudeRun:
         Raises:
             AgentSessionRecoveryError: it was, or it could not be looked.
         """
-        try:
-            await self._session.provide()
-        except ServiceFault as fault:
-            why = f"{SERVICE} could not be asked for the conversation ({fault.kind})."
-        except AgentNativeExecutionError as error:
-            what = error.details.get("field") or error.details.get("kind")
-            why = f"What {SERVICE} has is otherwise than it was asked for ({what})."
-        else:
+        while True:
+            try:
+                await self._session.provide()
+            except ServiceFault as fault:
+                await self._blinded(fault)
+                continue
+            except AgentNativeExecutionError as error:
+                what = error.details.get("field") or error.details.get("kind")
+                raise self._nobody_knows(f"What {SERVICE} has is otherwise than it was asked for ({what}).") from None
+            self._blind = 0
             return
-        raise self._nobody_knows(why)
 
     async def _find_input(self, why: str) -> None:
         """Look for an input whose answer was lost. Where it is not found nobody knows, however long ago it was."""
