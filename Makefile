@@ -3,7 +3,7 @@
 #
 #   make harnesses      bring the Claude and the Codex CLI along, as harnesses of the app
 #   make run            the app            make run ARGS="doctor --json"   any other command line
-#   make test           check, then every test in sessions of their own (display, bus, key store, home), three at once
+#   make test           check, then every test in sessions of their own (display, bus, key store, home), four at once
 #   make test ARGS="tests/unit -k wire"
 #   make check          format, lint, types, import contracts
 #   make soak           the long loops     make bench ARGS="start --plant slow"

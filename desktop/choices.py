@@ -132,6 +132,21 @@ MANAGED: Final = frozenset(driver for driver, words in HARNESSES.items() if word
 HARNESS_NAMES = {driver: words.name for driver, words in HARNESSES.items()}
 
 
+def stays(conversations: Mapping[str, int]) -> tuple[str, ...]:
+    """What is not deleted with a profile, one sentence for each service.
+
+    Args:
+        conversations: how many there are, by driver.
+    """
+    return tuple(
+        f"{count} conversation{'' if count == 1 else 's'} at {service_of(driver)} "
+        f"{'stays' if count == 1 else 'stay'} there and can be billed. To delete them there too, delete them one by "
+        "one first."
+        for driver, count in sorted(conversations.items())
+        if driver in MANAGED and count
+    )
+
+
 def service_of(driver: str) -> str:
     """Who runs a harness, by its id; empty for one that works on this computer."""
     return HARNESSES[driver].service if driver in HARNESSES else ""

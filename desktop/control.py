@@ -30,7 +30,7 @@ ORDER_BYTES = 40 * 1024 * 1024
 PATIENCE_S = 5.0
 """How long a host may take until it has taken an order."""
 LAST_WORD_S = 1.0
-"""How long a host that ends waits for who is being told that an order was carried out."""
+"""How long a host that ends waits for who is being told that an order was carried out, and a refusal for the order."""
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Perform = Callable[[str, dict[str, Any], Send, asyncio.Event], Awaitable[int]]
@@ -104,6 +104,9 @@ class ControlServer:
         if refusal is not None:
             log.warning("control connection refused: %s", refusal)
             await send({"error": {"code": "CONTROL_REFUSED", "message": refusal}, "done": 6})
+            # Who asks writes first: closed before that, its pipe breaks, and it does not read why.
+            with contextlib.suppress(TimeoutError, ValueError):
+                await asyncio.wait_for(reader.readline(), LAST_WORD_S)
             return
         try:
             order = json.loads(await reader.readline())

@@ -390,6 +390,10 @@ class Conversations:
         found = [*drivers, *(service for name in self._elsewhere if (service := self._services.get(name)))]
         return {service: found.count(service) for service in dict.fromkeys(found)}
 
+    async def count_by_driver(self) -> dict[str, int]:
+        """How many conversations have a session of each driver."""
+        return await self._profile.read(lambda tx: tx.count_by_driver())
+
     @property
     def busy(self) -> bool:
         """Whether a run goes on that needs this host, or a message or a deletion is on its way: it is not to end."""

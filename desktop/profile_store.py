@@ -7,6 +7,7 @@ Hints about an agent are written before the agent's own commit, so that they err
 say that an agent has work when it has none, never the other way round.
 """
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -177,6 +178,12 @@ class ProfileTx(SqliteTx):
     def count_by_agent(self) -> dict[str, int]:
         """How many conversations each agent has; none of one that has none."""
         return dict(self.db.execute("SELECT agent_id, count(*) FROM conversations GROUP BY agent_id").fetchall())
+
+    def count_by_driver(self) -> dict[str, int]:
+        """How many conversations have a session of each driver."""
+        rows = self.db.execute("SELECT conversation, reference FROM conversation_sessions").fetchall()
+        found = {(str(from_json(reference).get("driver_id")), conversation) for conversation, reference in rows}
+        return dict(Counter(driver for driver, _ in found))
 
     # drafts
 

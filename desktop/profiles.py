@@ -216,6 +216,25 @@ async def delete(data: Path, word: str, *, current: str = "", on_slow: Callable[
     return name
 
 
+async def stays(profile: ProfilePaths) -> tuple[str, ...]:
+    """What of a profile that no host has open would stay at services if it were deleted, one sentence each."""
+    from desktop import choices
+    from desktop.profile_store import open_profile_store
+    from runtime_host.errors import AgentRuntimeError
+
+    if not profile.store.exists():
+        return ()
+    try:
+        store = await open_profile_store(profile.store, profile=profile.name)
+    except AgentRuntimeError:
+        # Damaged, or open after all: it can be deleted, or not, all the same.
+        return ()
+    try:
+        return choices.stays(await store.read(lambda tx: tx.count_by_driver()))
+    finally:
+        await store.close()
+
+
 async def finish_interrupted(data: Path) -> None:
     """End what deletions that were interrupted had begun, unless another process is changing profiles just now."""
     from desktop import removal

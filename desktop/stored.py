@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from desktop import profiles, removal
+from desktop import choices, profiles, removal
 from desktop.export import export_all as export_all
 from desktop.paths import ProfilePaths
 from desktop.sizes import size_words
@@ -169,14 +169,15 @@ def total_bytes(rows: list[StoredRow]) -> int:
 # ------------------------------------------------------------------------------------------ removing
 
 
-def what_goes(rows: list[StoredRow], name: str) -> tuple[str, ...]:
-    """What is lost with a profile, one sentence each, for the question before."""
+async def what_goes(host: "Host", rows: list[StoredRow]) -> tuple[str, ...]:
+    """What is lost with the profile of a host and what stays elsewhere, one sentence each, for the question before."""
     size = size_words(total_bytes(rows))
     keys = sum(row.what.startswith(("Key of ", "Login of ")) for row in rows)
     return (
-        f"All conversations, drafts, agents, connectors and settings of {name}, {size} of files.",
+        f"All conversations, drafts, agents, connectors and settings of {host.profile_name}, {size} of files.",
         *([f"{keys} key{'' if keys == 1 else 's'} in this computer’s key store."] if keys else []),
         "Then Remuda closes. Files that you exported or saved elsewhere stay.",
+        *choices.stays(await host.conversations.count_by_driver()),
     )
 
 

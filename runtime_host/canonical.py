@@ -61,6 +61,15 @@ def freeze(value: Any, path: str = "") -> Any:
         raise NotJsonError(path + "".join(reversed(fault.steps)) if path else fault.path(), fault.what) from None
 
 
+def thaw(value: Any) -> Any:
+    """Dicts and lists of a frozen value: to be changed, compared with what was read, or for who takes no tuples."""
+    if isinstance(value, Mapping):
+        return {key: thaw(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [thaw(member) for member in value]
+    return value
+
+
 class _FaultError(Exception):
     """What is no JSON. The way to it is noted while the error leaves: finding none costs nothing."""
 

@@ -23,6 +23,7 @@ from runtime_host.results import AgentResult, Artifact, RunError
 from runtime_host.storage.base import (
     OPEN_PHASES,
     SALVAGED,
+    STOP_ASKED,
     UNRESOLVED,
     AgentTx,
     ItemHead,
@@ -220,6 +221,7 @@ class TakenUp(NamedTuple):
         known: of a run that is joined again: what it has in the transcript, where that goes by the service's ids.
         remarks: codes and words of its notices.
         unknown_notice: the item that says that it is not known what became of it.
+        may_send: of a run that is joined again: whether its input is sent now, if it certainly never was.
     """
 
     run: RunRecord
@@ -234,6 +236,7 @@ class TakenUp(NamedTuple):
     known: tuple[ItemRecord, ...] = ()
     remarks: tuple[tuple[str, str], ...] = ()
     unknown_notice: str | None = None
+    may_send: bool = False
 
 
 def take_up(tx: AgentTx, run_id: str, sequence_mark: int) -> TakenUp | None:
@@ -294,14 +297,11 @@ def resume(tx: AgentTx, run_id: str, sequence_mark: int, now_ms: int) -> TakenUp
 def rejoin(tx: AgentTx, run_id: str, sequence_mark: int) -> TakenUp | None:
     """Write that a run at a service is joined again. None when it cannot be, because of what a tool may have done.
 
-    What was being told to the service is as if it were not: the service's own record says whether it arrived.
+    Whether what was being told to the service arrived there, the service's own record says.
     """
     run = tx.run(run_id)
     if run is None or run.phase != "dispatched" or _unresolved(tx, run_id):
         return None
-    for call in tx.tool_calls(run_id):
-        if call.phase == "delivering":
-            tx.put_tool_call(msgspec.structs.replace(call, phase="acknowledged"))
     known: list[ItemRecord] = []
     remarks: list[tuple[str, str]] = []
     unknown_notice: str | None = None
@@ -328,7 +328,14 @@ def rejoin(tx: AgentTx, run_id: str, sequence_mark: int) -> TakenUp | None:
         known=tuple(known),
         remarks=tuple(remarks),
         unknown_notice=unknown_notice,
+        may_send=unknown_notice is None and _is_still_wanted(tx, run),
     )
+
+
+def _is_still_wanted(tx: AgentTx, run: RunRecord) -> bool:
+    """Whether nobody asked for its end, and what is kept of its session is what was written."""
+    stopped = tx.fact(session_fact(run.session_id, STOP_ASKED)) or {}
+    return stopped.get("run_id") != run.run_id and tx.fact(session_fact(run.session_id, SALVAGED)) is None
 
 
 def park(tx: AgentTx, run: RunRecord, operation_ids: Collection[str], now_ms: int) -> bool:

@@ -88,7 +88,15 @@ from runtime_host.states import (
     RunStep,
     next_run_state,
 )
-from runtime_host.storage.base import OPEN_PHASES, AgentStore, AgentTx, ItemState, RunRecord
+from runtime_host.storage.base import (
+    OPEN_PHASES,
+    STOP_ASKED,
+    AgentStore,
+    AgentTx,
+    ItemState,
+    RunRecord,
+    session_fact,
+)
 from runtime_host.structured import judge, sentence
 from runtime_host.tools.base import CallHeldError, RunCompletion
 from runtime_host.tools.calls import RunChannel, SessionTools
@@ -509,6 +517,7 @@ class _Drive:
         self._settle_s = max(seat.windows.cleanup_s, seat.settle_s)
         self._leave_asked: asyncio.Future[None] = self._loop.create_future()
         self._unknown_notice: str | None = None
+        self._may_send = False
         self._stop_reason: str | None = None
         self._stop_asked: asyncio.Future[None] = self._loop.create_future()
         self._over = False
@@ -546,11 +555,26 @@ class _Drive:
         if self._stop_reason is None and not self._over:
             self._stop_reason = reason
             self._stop_asked.set_result(None)
+            if self.seat.rejoins:
+                _ = self._spawn(self._keep_stop())
 
     def ask_leave(self) -> None:
         """Ask for the end of the watching. After the outcome is decided it is too late."""
         if not self._leave_asked.done() and not self._over:
             self._leave_asked.set_result(None)
+
+    async def _keep_stop(self) -> None:
+        """Another process does not send what was asked to stop before it was sent."""
+        fact, run_id = session_fact(self.seat.session_id, STOP_ASKED), self.run.run_id
+
+        def keep(tx: AgentTx) -> None:
+            if tx.run(run_id) is not None:
+                tx.put_fact(fact, {"run_id": run_id})
+
+        try:
+            await self.seat.store.transact(keep)
+        except StorageError as error:
+            _log.warning("that run %s was asked to stop was not written: %s", run_id, error.error_code)
 
     # ------------------------------------------------------------------------- from dispatch to end
 
@@ -659,6 +683,7 @@ class _Drive:
         if rejoins:
             self.intake.recognise(taken.known, REOPENED, taken.remarks)
             self._unknown_notice = taken.unknown_notice
+            self._may_send = taken.may_send
         self._publish_gone_on(taken, seen)
         return await self._begin_timed(taken)
 
@@ -730,6 +755,7 @@ class _Drive:
             response_format=self.schema,
             metadata=freeze(self.run._record.input.get("metadata") or {}),
             lane=self._lane,
+            may_send=self._may_send,
         )
         if self._goes_on and self.seat.rejoins:
             return await cast("RejoinableSession", self.seat.driver_session).rejoin(turn)

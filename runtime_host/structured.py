@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic_core import SchemaError as PatternError
 from pydantic_core import SchemaValidator, ValidationError, core_schema
 
-from runtime_host.canonical import NotJsonError, freeze
+from runtime_host.canonical import NotJsonError, freeze, thaw
 from runtime_host.errors import AgentStructuredOutputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def check_schema(schema: Mapping[str, Any], name: str | None) -> None:
     Raises:
         AgentStructuredOutputError: names the schema, the place in it and the rule.
     """
-    _validator(_plain(schema), name, Bounds(MAX_STEPS))
+    _validator(thaw(schema), name, Bounds(MAX_STEPS))
 
 
 def judge(text: str, schema: Mapping[str, Any], *, unwrap: bool) -> Judged:
@@ -75,7 +75,7 @@ def judge(text: str, schema: Mapping[str, Any], *, unwrap: bool) -> Judged:
         where = f" at line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         return Judged(None, (f"the answer is no JSON{where}",))
     bounds = Bounds(MAX_STEPS)
-    validator = _validator(_plain(schema), None, bounds)
+    validator = _validator(thaw(schema), None, bounds)
     violations: list[str] = []
     try:
         for violation in validator.iter_errors(value):
@@ -97,12 +97,12 @@ def checker(schema: Mapping[str, Any], *, steps: int) -> Callable[[Any], str | N
         AgentStructuredOutputError: the schema is none, or has a pattern that cannot be searched in bounded time.
     """
     bounds = Bounds(steps)
-    validator = _validator(_plain(schema), None, bounds)
+    validator = _validator(thaw(schema), None, bounds)
 
     def complaint(value: Any) -> str | None:
         bounds.begin()
         try:
-            problem = next(validator.iter_errors(_plain(value)), None)
+            problem = next(validator.iter_errors(thaw(value)), None)
         except Exception:
             return "whether they fit the schema could not be found out"
         if problem is None:
@@ -374,15 +374,6 @@ def _told(error: Any) -> str:
     if len(rule) > _RULE_CHARS:
         rule = rule[: _RULE_CHARS - 1] + "…"
     return f"{error.json_path} does not meet {error.validator} {rule}"
-
-
-def _plain(value: Any) -> Any:
-    """Lists and dicts of a frozen value: the library takes tuples for no arrays."""
-    if isinstance(value, Mapping):
-        return {key: _plain(member) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(member) for member in value]
-    return value
 
 
 def _details(name: str | None) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def profiles_delete(
     name = profiles.display_name(found)
     if not yes:
         about = f"{plain(name)} will be deleted with its keys, agents, conversations and settings, for good."
+        about = " ".join((about, *_done(lambda: asyncio.run(profiles.stays(found)), as_json)))
         print(about, file=sys.stderr if as_json else sys.stdout)
         if not sys.stdin.isatty() or not typer.confirm("Delete it?", default=False):
             fail("NOT_CONFIRMED", "Nothing was deleted. With --yes it is not asked.", USAGE, as_json=as_json)

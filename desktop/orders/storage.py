@@ -73,7 +73,7 @@ class StorageOrders:
         rows = await stored.what_is_stored(host)
         row = {"profile": host.paths.name, "name": profiles.display_name(host.paths)}
         if not arguments.get("confirmed"):
-            goes = stored.what_goes(rows, row["name"])
+            goes = await stored.what_goes(host, rows)
             running = len(host.conversations.running())
             await send({"row": {**row, "goes": list(goes), "running": running, "confirm": True}})
             return COMPLETED

@@ -88,6 +88,7 @@ async def delete(host: "Host", profile_id: str) -> bool:
         "All its conversations, drafts, agents, connectors and settings.",
         "Its keys in this computer’s key store.",
         f"Its folder {found.root}.",
+        *await profiles.stays(found),
     )
     question = DeleteConfirmation(title=profiles.display_name(found), what="profile", goes=goes)
     if not await (await host.trusted()).confirm(question):
@@ -159,7 +160,7 @@ async def remove_all(host: "Host") -> bool:
     """
     rows = await stored.what_is_stored(host)
     running = bool(host.conversations.running())
-    goes = stored.what_goes(rows, host.profile_name)
+    goes = await stored.what_goes(host, rows)
     question = DeleteConfirmation(title=host.profile_name, running=running, what="profile", goes=goes)
     if not await (await host.trusted()).confirm(question):
         return False

@@ -1,7 +1,8 @@
-"""Run the whole test suite in three lanes at once, each in a session of its own: real processes in two, all the rest.
+"""Run the whole test suite in four lanes at once, each in a session of its own.
 
-Real processes mostly wait, so that there is room beside them. Owns the division and the one closing line for
-all. Must not know any test. Standard library only. Invariant: a lane that fails, or runs nothing, fails the whole.
+Real processes are two of them; the contracts, which talk to servers and programs, are one; all the rest is one. The
+first three mostly wait, so that there is room beside them. Owns the division and the one closing line for all. Must not
+know any test. Standard library only. Invariant: a lane that fails, or runs nothing, fails the whole.
 
     lanes.py [PYTEST OPTIONS | PATHS]
 
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = "tests/process"
 WINDOWS = "tests/ui/test_process.py"
 """Real windows, which wait as real processes do."""
+CONTRACTS = "tests/contract"
 NOTHING_RAN = 5
 """pytest's exit code for it."""
 SESSION = [sys.executable, str(ROOT / "packaging" / "scripts" / "session.py"), "--"]
@@ -35,11 +37,11 @@ def lanes(arguments: list[str]) -> list[list[str]]:
     """What each lane's pytest is told."""
     if any(not each.startswith("-") and (ROOT / each.partition("::")[0]).exists() for each in arguments):
         return [arguments]
-    files = [WINDOWS, *sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / PROCESSES).glob("test_*.py"))]
+    files = sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / PROCESSES).glob("test_*.py"))
     # Neighbours by name are of one kind, so each lane gets every other one.
-    processes = [files[::2], files[1::2]]
-    rest = ["tests", f"--ignore={PROCESSES}", f"--ignore={WINDOWS}", *arguments]
-    return [*([*some, *arguments] for some in processes), rest]
+    processes = [files[1::2], [WINDOWS, *files[::2]]]
+    rest = ["tests", *(f"--ignore={each}" for each in (PROCESSES, WINDOWS, CONTRACTS))]
+    return [[*some, *arguments] for some in (*processes, [CONTRACTS], rest)]
 
 
 def counts(output: str) -> Counter[str]:

@@ -117,6 +117,8 @@ class Turn(NamedTuple):
             It may offer nothing now: a call all the same is answered with why. With `tools.earlier` the run goes on
             from there: the input was sent before, and is not sent again.
         lane: keeps what a model is asked; None for a driver that does not resume.
+        may_send: of one that is rejoined: whether the input is sent now if it certainly never was. Not once somebody
+            was told that nobody knows, or asked for its end.
     """
 
     run_id: str
@@ -129,6 +131,7 @@ class Turn(NamedTuple):
     metadata: dict[str, Any] = FrozenDict()
     tools: ToolChannel | None = None
     lane: Lane | None = None
+    may_send: bool = False
 
 
 Keep = Callable[[dict[str, Any]], Awaitable[None]]
@@ -205,8 +208,10 @@ class RejoinableSession(DriverSession, Protocol):
         ...
 
     async def rejoin(self, turn: Turn) -> RejoinableRun:
-        """Find out what became of an input that was dispatched before, and watch on. It is never sent by this.
+        """Find out what became of an input that was dispatched before, and watch on.
 
+        An input of which nothing was kept was certainly never sent, since that is done first: it is sent by this if
+        `turn.may_send`, and is otherwise a failed result (`INPUT_NOT_SENT`). No other is sent.
         Its `events` are the whole run as the service has saved it and then what follows: what was published before,
         under the same native ids, is recognised and not published twice. `turn.tools.earlier` has its calls; those
         that the saved state shows as answered are only confirmed (`execute`, `delivering`, `delivered`), those that it

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from runtime_host.canonical import FrozenDict, NotJsonError, clean_text, freeze
+from runtime_host.canonical import FrozenDict, NotJsonError, clean_text, freeze, thaw
 from runtime_host.definitions import SessionOptions
 from runtime_host.errors import AgentRuntimeError
 from runtime_host.loop import held, judging, rules
@@ -671,11 +671,11 @@ class SessionGate:
 
     async def _complaint(self, found: Found, arguments: dict[str, Any]) -> str | None:
         key = f"{found.row.installation_id}/{found.row.updated_ms}/{found.tool.name}"
-        plain = msgspec.to_builtins(arguments)
+        plain = thaw(arguments)
 
         def check() -> str | None:
             if key not in self._checks:
-                self._checks[key] = checker(msgspec.to_builtins(freeze(found.tool.parameters)), steps=CHECK_STEPS)
+                self._checks[key] = checker(thaw(freeze(found.tool.parameters)), steps=CHECK_STEPS)
             return self._checks[key](plain)
 
         # Off the loop: what a schema makes of arguments may take a second.
@@ -696,7 +696,7 @@ class SessionGate:
             asked,
             now_ms=self._ground.now_ms(),
             hold_ms=self._gateway.hold_ms,
-            masked=msgspec.to_builtins(asked.arguments),
+            masked=thaw(asked.arguments),
         )
 
     async def _after_record(self, judged: Judged, asked: Asked) -> Judged:
@@ -1001,7 +1001,7 @@ def _is_harmless(operation: OperationRow) -> bool:
 
 
 def _bounded(payload: Any) -> Any:
-    plain = msgspec.to_builtins(payload)
+    plain = thaw(payload)
     size = len(json.dumps(plain, ensure_ascii=False).encode())
     return plain if size <= KEPT_RESULT_BYTES else f"The result has {size} bytes, which is more than is kept."
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from runtime_host import secret_shapes
-from runtime_host.canonical import NotJsonError, digest, freeze
+from runtime_host.canonical import NotJsonError, digest, freeze, thaw
 from runtime_host.errors import AgentRuntimeError, AgentStructuredOutputError
 from runtime_host.loop import rules
 from runtime_host.loop.credentials import CredentialState, Missing
@@ -230,7 +230,7 @@ def checked_config(plugin: Plugin, config: Mapping[str, Any], *, with_credential
                 setting=setting.name,
             )
     try:
-        checked = dict(msgspec.to_builtins(freeze(config)))
+        checked = dict(thaw(freeze(config)))
     except NotJsonError as error:
         _refuse(f"The settings are no JSON: {error}.", "SETTING_REFUSED")
     if fault := plugin.settings_fault(checked):
@@ -273,7 +273,7 @@ def checked_policy(policy: Mapping[str, Any]) -> dict[str, Any]:
 
 def _schema_fault(schema: Any) -> str:
     try:
-        plain = msgspec.to_builtins(freeze(schema))
+        plain = thaw(freeze(schema))
     except NotJsonError as error:
         return f"its schema is no JSON: {error}"
     if not isinstance(plain, dict) or plain.get("type") != "object":
@@ -315,7 +315,7 @@ def _entry(tool: RemoteTool, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "summary": tool.description[:MOST_DESCRIPTION_CHARS],
-        "parameters": msgspec.to_builtins(freeze(tool.parameters)),
+        "parameters": thaw(freeze(tool.parameters)),
         # Nothing but a plain yes makes a tool one that only reads.
         "side_effects": "read" if tool.read_only is True else "write",
     }

@@ -158,6 +158,8 @@ def session_fact(session_id: str, name: str) -> str:
 
 CONFIGURATION: Final = "configuration"
 """Fact of a session: `revision`, what the harness was configured as when the session was opened."""
+STOP_ASKED: Final = "stop-asked"
+"""Fact of a session at a service: `run_id`, the run that somebody asked to stop."""
 SALVAGED: Final = "salvaged"
 """Fact of a session: `file`, the damaged file it was read from; `requests`, whether all ids were: whole or lost."""
 

@@ -43,7 +43,12 @@ RESULT: Final = "It rains there."
 DENIED: Final = "Looking out is not wanted here."
 STEPS_S: Final = 10.0
 """How long the steps of a whole run may take at least, however impatient a bench is with a single one."""
-_PARAMETERS: Final = {"type": "object", "properties": {"city": {"type": "string"}}}
+_PARAMETERS: Final = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "units": {"type": "array", "items": {"enum": ["mm", "in"]}}},
+    "required": ["city"],
+}
+"""With lists in it, as most have: frozen ones are tuples, which are equal to no list that comes back."""
 
 ToolBehaviour = Literal["calls-once", "calls-twice", "repeats-a-call"]
 """How the far side takes the next inputs: it asks for `TOOL` and answers once it was told; asks for it, is told, asks

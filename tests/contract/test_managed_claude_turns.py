@@ -14,6 +14,7 @@ from runtime_host.drivers.base import SessionOpening, Turn
 from runtime_host.drivers.claude_managed.driver import ClaudeManagedDriver
 from runtime_host.drivers.claude_managed.run import ManagedClaudeRun
 from runtime_host.drivers.claude_managed.session import ManagedClaudeSession
+from runtime_host.drivers.managed.service import Patience
 from runtime_host.errors import (
     AgentBusyError,
     AgentCapabilityUnsupportedError,
@@ -24,8 +25,9 @@ from runtime_host.errors import (
 from runtime_host.events import DriverEvent
 from runtime_host.policy import Policy
 from runtime_host.results import DriverResult
+from runtime_host.tools.base import EarlierCall, ToolRequest
 from tests.loopback.claude_managed import DEFINITION, MODEL, driver_for, options_for, registry_for
-from tests.loopback.managed_claude.faults import Altered, Answered, AnswerLost, RequestLost
+from tests.loopback.managed_claude.faults import Altered, Answered, AnswerLost, RequestLost, StreamFault
 from tests.loopback.managed_claude.script import (
     GiveUp,
     Refuse,
@@ -35,10 +37,12 @@ from tests.loopback.managed_claude.script import (
     Terminate,
     Think,
     Trouble,
+    Use,
     UseBuiltIn,
     Wait,
 )
 from tests.loopback.managed_claude_server import ManagedClaudeServer
+from tests.loopback.tools import Channel, soon
 
 WORK = Policy(
     filesystem="workspace-write",
@@ -356,7 +360,56 @@ async def test_a_stop_that_comes_after_the_end_changes_nothing() -> None:
         assert (result.status, result.output_text) == ("completed", "The capital of France is Paris.")
 
 
+async def test_a_turn_is_over_once_the_record_of_the_session_says_so_too() -> None:
+    async with ManagedClaudeServer() as far, at(far) as driver:
+        far.service.stale_reads = 3
+        _, result = await seen(await (await driver.open(Kept().opening())).start(turn_for()))
+        [session] = far.service.sessions.values()
+        assert (result.status, session.stale_reads) == ("completed", 0)
+
+
+async def test_streams_that_end_at_once_are_opened_again_ever_less_often() -> None:
+    waits: list[float] = []
+
+    async def wait(wait_s: float) -> None:
+        waits.append(wait_s)
+        await asyncio.sleep(0.001)
+
+    async with ManagedClaudeServer() as far, at(far, looking=Patience(tries=6, sleep=wait)) as driver:
+        # Each of these would be the first event of a stream.
+        far.answer(*(Say("Well.", pieces=1, pause_s=0.02) for _ in range(30)), Wait(), Say("Paris."))
+        far.fault(StreamFault(how="close", times=None))
+        run = await (await driver.open(Kept().opening())).start(turn_for())
+        await until(lambda: far.service.waiting == 1)
+        far.faults.clear()
+        far.let_go()
+        _, result = await seen(run)
+        assert result.status == "completed"
+    assert len(waits) >= 3
+    assert waits[:4] == sorted(set(waits[:4]))
+
+
 # ---- let go of, and joined again ----
+
+
+async def test_a_result_that_the_provider_has_is_only_confirmed_when_the_run_is_joined_again() -> None:
+    async with ManagedClaudeServer() as far:
+        far.answer(Use("look", {}, "sevt_1"), Say("It rains."), Wait(), Say("Still."))
+        kept, first = Kept(), Channel()
+        async with at(far) as driver:
+            run = await (await driver.open(kept.opening())).start(turn_for(tools=first))
+            await until(lambda: far.service.waiting == 1)
+            await run.release()
+        channel = Channel(EarlierCall(ToolRequest("sevt_1", "look", "{}"), None))
+        async with at(far) as later:
+            run = await (await later.open(kept.opening())).rejoin(turn_for(tools=channel))
+            reading = asyncio.ensure_future(seen(run))
+            await soon(channel.shown)
+            far.let_go()
+            _, result = await reading
+        assert result.output_text == "Still."
+        assert channel.steps == [("execute", "sevt_1"), ("delivering", "sevt_1"), ("delivered", "sevt_1")]
+        assert (far.counts()["results"], far.counts()["inputs"]) == (1, 1)
 
 
 async def test_a_run_that_was_let_go_of_goes_on_and_is_joined_with_all_that_came() -> None:
@@ -375,6 +428,31 @@ async def test_a_run_that_was_let_go_of_goes_on_and_is_joined_with_all_that_came
         texts = [event.data["text"] for event in events if event.type == "agent.message.completed"]
         assert (texts, result.status, result.output_text) == (["One.", "Two."], "completed", "Two.")
         assert (far.counts()["inputs"], far.counts()["sessions"]) == (1, 1)
+
+
+async def test_a_run_whose_session_was_set_up_otherwise_meanwhile_is_told_nothing() -> None:
+    async with ManagedClaudeServer() as far:
+        far.answer(Say("I look."), Wait(), Use("look", {}, "sevt_1"), Say("It rains."))
+        kept = Kept()
+        async with at(far) as driver:
+            run = await (await driver.open(kept.opening())).start(turn_for(tools=Channel()))
+            await until(lambda: far.service.waiting == 1)
+            await run.release()
+        [room] = far.service.environments.values()
+        room["config"]["networking"]["allowed_hosts"] = ["elsewhere.example"]
+        far.let_go()
+        channel = Channel()
+        async with at(far) as later:
+            run = await (await later.open(kept.opening())).rejoin(turn_for(tools=channel))
+            with pytest.raises(AgentSessionRecoveryError, match=r"networking\.allowed_hosts"):
+                await seen(run)
+            assert channel.steps == []
+            # It can be stopped all the same.
+            run = await (await later.open(kept.opening())).rejoin(turn_for(tools=channel))
+            await run.cancel()
+            _, result = await seen(run)
+        assert (result.status, channel.steps) == ("cancelled", [])
+        assert (far.counts()["results"], far.counts()["inputs"], far.counts()["interrupts"]) == (0, 1, 1)
 
 
 @pytest.mark.parametrize("kind", ["agent", "environment", "session"])

@@ -103,6 +103,10 @@ async def _run(place: Place, words: str = "What is the weather in Rome?") -> tup
     return result, json.dumps(events) + result.model_dump_json()
 
 
+def _posted(far: AgentsServer) -> list[Any]:
+    return [each for each in far.requests if each.endpoint == "events.create"]
+
+
 GOES_RIGHT: dict[str, tuple[Fault, ...]] = {
     "nothing": (),
     "the answer to the creation is lost": (AnswerLost("sessions.create"),),
@@ -172,6 +176,9 @@ async def test_the_run_ends_right_and_everything_happens_once(what: str, hosted:
         assert (result.status, result.output_text, result.error) == ("completed", "It rains in Rome.", None)
         assert (counts["sessions"], counts["inputs"], counts["results"], counts["steered"]) == (1, 1, 1, 0)
         assert place.acted == [{"city": "Rome"}]
+        # However often something is sent, its key makes it the same one.
+        sent = {(each.json()["events"][0]["type"], each.headers["idempotency-key"]) for each in _posted(place.far)}
+        assert len(sent) == len({kind for kind, _ in sent})
         assert DEFAULT_KEY not in published
         assert ("EVENT_TOO_LARGE" in published) == (what == "an event of 6 MB")
         assert ("EVENT_UNKNOWN" in published) == (what == "an unknown type")

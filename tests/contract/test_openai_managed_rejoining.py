@@ -14,6 +14,7 @@ from runtime_host.drivers.openai_managed.run import OpenAIManagedRun
 from runtime_host.drivers.openai_managed.session import OpenAIManagedSession
 from runtime_host.errors import (
     AgentBusyError,
+    AgentConfigurationChangedError,
     AgentNativeExecutionError,
     AgentRuntimeError,
     AgentSessionRecoveryError,
@@ -24,6 +25,7 @@ from tests.loopback.agents.script import Say, Use, Wait
 from tests.loopback.agents_server import DEFAULT_KEY, AgentsServer
 from tests.loopback.managed_claude.faults import Answered, AnswerLost, RequestLost
 from tests.loopback.openai_managed import DEFINITION, MODEL, driver_for, options_for, registry_of
+from tests.loopback.tools import Channel, soon
 
 
 class Process:
@@ -61,37 +63,6 @@ class Process:
     async def _keep(self, state: dict[str, Any]) -> None:
         self.states.append(json.loads(json.dumps(state)))
         self.asked_before.append(len(self.far.requests))
-
-
-class Channel:
-    """The runtime's channel of one run, as one process has it: what it was asked for, and in which order."""
-
-    def __init__(self, *earlier: EarlierCall, hangs: bool = False) -> None:
-        self.offers = ()
-        self.earlier = earlier
-        self.steps: list[tuple[str, str]] = []
-        self.asked = asyncio.Event()
-        self.shown = asyncio.Event()
-        self._hangs = hangs
-
-    async def execute(
-        self, requests: tuple[ToolRequest, ...], started: Any, completed: Any, progressed: Any = None
-    ) -> tuple[ToolDelivery, ...]:
-        deliveries = []
-        for each in requests:
-            self.steps.append(("execute", each.call_id))
-            self.asked.set()
-            if self._hangs:
-                await asyncio.Event().wait()
-            deliveries.append(ToolDelivery(each.call_id, each.name, each.arguments, True, "rain", None))
-        return tuple(deliveries)
-
-    async def delivering(self, call_ids: tuple[str, ...]) -> None:
-        self.steps += [("delivering", each) for each in call_ids]
-
-    def delivered(self, call_ids: tuple[str, ...]) -> None:
-        self.steps += [("delivered", each) for each in call_ids]
-        self.shown.set()
 
 
 def _turn(run_id: str = "r1", words: str = "What is the capital of France?", tools: Channel | None = None) -> Turn:
@@ -150,7 +121,7 @@ async def test_a_call_that_waits_after_a_restart_is_answered_under_its_id(far: A
     async with Process(far, hosted=False) as process:
         first = Channel(hangs=True)
         run = await (await process.open()).start(_turn(tools=first))
-        await first.asked.wait()
+        await soon(first.asked)
         await run.release()
     assert far.counts()["results"] == 0
     async with Process(far, hosted=False).after(process) as later:
@@ -169,7 +140,7 @@ async def test_a_result_that_openai_has_is_not_sent_again(far: AgentsServer, kno
         first = Channel()
         run = await (await process.open()).start(_turn(tools=first))
         reading = asyncio.ensure_future(_all(run))
-        await first.shown.wait()
+        await soon(first.shown)
         await run.release()
         await reading
     request = ToolRequest("call_1", "look", "{}")
@@ -179,7 +150,7 @@ async def test_a_result_that_openai_has_is_not_sent_again(far: AgentsServer, kno
         run = await (await later.open()).rejoin(_turn(tools=channel))
         reading = asyncio.ensure_future(_all(run))
         if not known:
-            await channel.shown.wait()
+            await soon(channel.shown)
         far.let_go()
         await reading
         assert (await run.result()).output_text == "Still."
@@ -195,7 +166,7 @@ async def test_a_stop_that_was_asked_for_before_a_restart_is_finished_after_it(f
     async with Process(far, hosted=False) as process:
         channel = Channel(hangs=True)
         run = await (await process.open()).start(_turn(tools=channel))
-        await channel.asked.wait()
+        await soon(channel.asked)
         await run.cancel()
         while not far.service.cancels:  # noqa: ASYNC110  # a far side is plain data
             await asyncio.sleep(0.01)
@@ -206,6 +177,38 @@ async def test_a_stop_that_was_asked_for_before_a_restart_is_finished_after_it(f
         await _all(run)
         assert (await run.result()).status == "cancelled"
     assert far.session().turns[0]["status"] == "cancelled"
+
+
+async def test_a_stop_that_was_kept_and_never_arrived_is_asked_for_when_the_run_is_joined_again(
+    far: AgentsServer,
+) -> None:
+    far.answer(Say("The capital", phase="commentary"), Wait(), Say("Paris."))
+    far.fault(RequestLost("events.create:cancel", times=None))
+    async with Process(far) as process:
+        run = await (await process.open()).start(_turn())
+        reading = asyncio.ensure_future(_all(run))
+        while not far.service.waiting:  # noqa: ASYNC110  # a far side is plain data
+            await asyncio.sleep(0.005)
+        await run.cancel()
+        while not far.faults.happened:  # noqa: ASYNC110  # a far side is plain data
+            await asyncio.sleep(0.005)
+        await run.release()
+        await reading
+    far.faults.clear()
+    async with Process(far).after(process) as later:
+        run = await (await later.open()).rejoin(_turn())
+        await _all(run)
+        result = await run.result()
+    assert (result.status, far.counts()["cancels"], far.counts()["inputs"]) == ("cancelled", 1, 1)
+
+
+async def test_a_session_is_looked_for_at_the_server_that_has_it_alone(far: AgentsServer) -> None:
+    async with _left_running(far, True) as process, AgentsServer() as other:
+        before = len(far.requests)
+        async with Process(other).after(process) as later:
+            with pytest.raises(AgentConfigurationChangedError, match="leads to another server"):
+                await later.open()
+        assert (other.requests, len(far.requests)) == ([], before)
 
 
 async def test_native_ids_stay_the_same_over_a_rejoin(far: AgentsServer) -> None:

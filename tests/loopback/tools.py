@@ -17,14 +17,17 @@ from runtime_host.runtime import AgentRuntime, LocalBackend
 from runtime_host.session import Session
 from runtime_host.storage.base import AgentStore, AgentTx
 from runtime_host.tools.base import (
+    EarlierCall,
     HostTool,
     ResolutionContext,
     ResolvedTools,
     RetainedObservation,
     ToolCall,
     ToolContext,
+    ToolDelivery,
     ToolReceipt,
     ToolReport,
+    ToolRequest,
 )
 from tests.loopback.chat_server import ChatServer
 from tests.loopback.native import AT_ONCE, QUICK, options_for, registry_for
@@ -33,6 +36,43 @@ T = TypeVar("T")
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WITH_LOOK = AgentDefinition(id="assistant", instructions="Answer in one sentence.", tools=("look",))
+
+
+async def soon(event: asyncio.Event) -> None:
+    """Wait for what is to happen in a moment; what does not is a failure and no hanging test."""
+    async with asyncio.timeout(10):
+        await event.wait()
+
+
+class Channel:
+    """The runtime's channel of one run, as one process has it: what it was asked for, and in which order."""
+
+    def __init__(self, *earlier: EarlierCall, hangs: bool = False) -> None:
+        self.offers = ()
+        self.earlier = earlier
+        self.steps: list[tuple[str, str]] = []
+        self.asked = asyncio.Event()
+        self.shown = asyncio.Event()
+        self._hangs = hangs
+
+    async def execute(
+        self, requests: tuple[ToolRequest, ...], started: Any, completed: Any, progressed: Any = None
+    ) -> tuple[ToolDelivery, ...]:
+        deliveries = []
+        for each in requests:
+            self.steps.append(("execute", each.call_id))
+            self.asked.set()
+            if self._hangs:
+                await asyncio.Event().wait()
+            deliveries.append(ToolDelivery(each.call_id, each.name, each.arguments, True, "rain", None))
+        return tuple(deliveries)
+
+    async def delivering(self, call_ids: tuple[str, ...]) -> None:
+        self.steps += [("delivering", each) for each in call_ids]
+
+    def delivered(self, call_ids: tuple[str, ...]) -> None:
+        self.steps += [("delivered", each) for each in call_ids]
+        self.shown.set()
 
 
 @dataclass

@@ -25,9 +25,16 @@ def lanes() -> ModuleType:
 
 
 def test_the_lanes_are_the_whole_suite(lanes: ModuleType) -> None:
-    *processes, rest = lanes.lanes(["--durations=5"])
+    *processes, contracts, rest = lanes.lanes(["--durations=5"])
     windows = "tests/ui/test_process.py"
-    assert rest == ["tests", "--ignore=tests/process", f"--ignore={windows}", "--durations=5"]
+    assert contracts == ["tests/contract", "--durations=5"]
+    assert rest == [
+        "tests",
+        "--ignore=tests/process",
+        f"--ignore={windows}",
+        "--ignore=tests/contract",
+        "--durations=5",
+    ]
     assert [lane[-1] for lane in processes] == ["--durations=5", "--durations=5"]
     files = sorted(file for lane in processes for file in lane[:-1])
     there = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "process").rglob("test_*.py")}

@@ -4,9 +4,10 @@ Every answer comes of a far side on the loopback that keeps its state while host
 go.
 """
 
+import json
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,25 +25,58 @@ from tests.process.app_driver import Home, lines, served, until
 pytestmark = [pytest.mark.process, pytest.mark.needs("linux")]
 
 CANCELLED = 3
+MANY = 130
+"""Messages of a turn: more than a page of what is saved there."""
 HOLDS = "holds-a-host"
 
 
 class Far(NamedTuple):
-    """A far side, the harness that speaks to it, the words of its script and what it calls a stop."""
+    """A far side, and what its vendor calls things.
+
+    Attributes:
+        script: the words of its script; `aside` makes a message that is not the answer.
+        stops: what it counts stops as.
+        history: where it gives what is saved, and what a request for a further page has.
+    """
 
     harness: str
     server: AgentsServer | ManagedClaudeServer
     script: Any
+    model: str
     stops: str
+    history: tuple[str, str]
+    aside: Callable[[str], Any]
 
     def counted(self, what: str) -> int:
         return int(self.server.counts()[what])
 
+    def further_pages(self) -> int:
+        endpoint, cursor = self.history
+        return len([each for each in self.server.requests if each.endpoint == endpoint and cursor in each.query])
 
-KINDS: dict[str, tuple[str, Any, Any, str, str]] = {
-    "openai": ("openai.agents.api", AgentsServer, agents, "gpt-6-astra", "cancels"),
-    "anthropic": ("anthropic.managed.api", ManagedClaudeServer, claude, "claude-sonnet-5-5", "interrupts"),
-}
+
+def openai() -> Far:
+    return Far(
+        "openai.agents.api",
+        AgentsServer(),
+        agents,
+        "gpt-6-astra",
+        "cancels",
+        ("turns.items", "after"),
+        lambda text: agents.Say(text, pieces=1, phase="commentary"),
+    )
+
+
+def anthropic() -> Far:
+    return Far(
+        "anthropic.managed.api",
+        ManagedClaudeServer(),
+        claude,
+        "claude-sonnet-5-5",
+        "interrupts",
+        ("events.list", "page"),
+        lambda text: claude.Say(text, pieces=1),
+    )
 
 
 @pytest.fixture
@@ -54,14 +88,14 @@ def place(home: Path) -> Home:
 def far_sides(place: Home) -> Iterator[tuple[Far, ...]]:
     """Both, and a model that says nothing: what asks it keeps a host without a window."""
     silent = ChatServer("silent-after-text", key=None, model=HOLDS)
-    sides = {vendor: Far(harness, kind(), script, stops) for vendor, (harness, kind, script, _, stops) in KINDS.items()}
+    sides = {"openai": openai(), "anthropic": anthropic()}
     with served(silent, *(side.server for side in sides.values())):
         place.connect(silent, name="silent")
-        for vendor, (*_, model, _) in KINDS.items():
+        for vendor, side in sides.items():
             key = f"{vendor.upper()}_SECRET"
-            place.variables[key] = str(sides[vendor].server.key)
+            place.variables[key] = str(side.server.key)
             secret = SecretRef(kind="env", name=key)
-            place.connect(sides[vendor].server, models=(model,), secret=secret, name=vendor, vendor=vendor)  # type: ignore[arg-type]
+            place.connect(side.server, models=(side.model,), secret=secret, name=vendor, vendor=vendor)  # type: ignore[arg-type]
         yield tuple(sides.values())
 
 
@@ -86,9 +120,10 @@ def begun(place: Home, far: Far) -> tuple[str, str]:
     assert (result["status"], result["output_text"]) == ("completed", "It is Tuesday.")
     assert [event["type"] for event in events].count("tool.completed") == 1
     assert (far.counted("sessions"), far.counted("inputs"), far.counted("results")) == (1, 1, 1)
-    far.server.answer(far.script.Wait(), far.script.Say("Berths 7 and 19."))
+    asides = (far.aside(f"Berth {number} is taken.") for number in range(MANY))
+    far.server.answer(*asides, far.script.Wait(), far.script.Say("Berths 7 and 19."))
     [accepted] = asked(place, "run", "Which berths?", "--session", result["session"], "--detach")
-    until(lambda: far.counted("inputs") == 2, "the input is there")
+    until(lambda: far.server.service.waiting == 1, "all but the answer was said")
     return str(accepted["session"]), str(accepted["run"])
 
 
@@ -106,6 +141,11 @@ def come_back_to(place: Home, far: Far, session: str, run_id: str) -> None:
     assert found[-1]["output_text"] == "Berths 7 and 19."
     assert "HISTORY_GAP" in [line["data"].get("code") for line in found if line["type"] == "diagnostic"]
     assert far.counted("inputs") == 2, "nothing was sent again"
+    # What is saved there is longer than a page, and nothing of it is missing or here twice.
+    assert far.further_pages() >= 1
+    told = json.loads(place.run("export", session, "--format", "json").stdout)
+    replies = [item["text"] for item in told["items"] if item["kind"] == "reply"]
+    assert replies == ["It is Tuesday.", *(f"Berth {number} is taken." for number in range(MANY)), "Berths 7 and 19."]
 
     far.server.service.let_going.clear()
     far.server.answer(far.script.Wait(), far.script.Say("Never."))

@@ -7,8 +7,7 @@ wrote is in a sentence but words that are known.
 import json
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
+from runtime_host.canonical import thaw
 from runtime_host.connectors.base import Connector
 from runtime_host.drivers.claude_managed.history import Reading
 from runtime_host.drivers.claude_managed.profile import SERVICE
@@ -147,4 +146,4 @@ def result_text(delivery: ToolDelivery) -> str:
     if not delivery.success and delivery.error is not None:
         return delivery.error
     payload = delivery.payload
-    return payload if isinstance(payload, str) else json.dumps(msgspec.to_builtins(payload), ensure_ascii=False)
+    return payload if isinstance(payload, str) else json.dumps(thaw(payload), ensure_ascii=False)

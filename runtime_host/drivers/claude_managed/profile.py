@@ -8,9 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
-import msgspec
-
-from runtime_host.canonical import FrozenDict, digest
+from runtime_host.canonical import FrozenDict, digest, thaw
 from runtime_host.capabilities import Capability, DriverInspection
 from runtime_host.connectors.base import Connector
 from runtime_host.definitions import AgentDefinition, ReasoningConfig, SessionOptions
@@ -232,7 +230,7 @@ def _custom(offer: ToolOffer) -> dict[str, Any]:
         "type": "custom",
         "name": offer.name,
         "description": offer.description,
-        "input_schema": msgspec.to_builtins(offer.parameters),
+        "input_schema": thaw(offer.parameters),
     }
 
 
@@ -336,14 +334,18 @@ def _is_off(said: Mapping[str, Any], profile: Profile) -> bool:
     )
 
 
-def environment_mismatch(said: Mapping[str, Any]) -> str | None:
-    """What of an environment is not as this harness needs it; None when all is."""
+def environment_mismatch(said: Mapping[str, Any], *, reviewed: bool = False) -> str | None:
+    """What of an environment is not as this harness needs it; None when all is.
+
+    One that was `reviewed` may have packages.
+    """
     config = said.get("config")
     networking = config.get("networking") if isinstance(config, Mapping) else None
     if not isinstance(config, Mapping) or not isinstance(networking, Mapping):
         return "config"
     checks = {
         "config.type": config.get("type") == "cloud",
+        "config.packages": reviewed or not _installs(config.get("packages")),
         "networking.type": networking.get("type") == "limited",
         "networking.allowed_hosts": not networking.get("allowed_hosts"),
         "networking.allow_mcp_servers": networking.get("allow_mcp_servers") is False,
@@ -351,6 +353,13 @@ def environment_mismatch(said: Mapping[str, Any]) -> str | None:
         "archived_at": said.get("archived_at") is None,
     }
     return _first_wrong(checks)
+
+
+def _installs(packages: Any) -> bool:
+    """Whether packages are installed. What cannot be read is some."""
+    if not isinstance(packages, Mapping):
+        return bool(packages)
+    return any(each for name, each in packages.items() if name != "type")
 
 
 def session_mismatch(

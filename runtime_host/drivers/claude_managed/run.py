@@ -14,8 +14,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-import msgspec
-
+from runtime_host.canonical import thaw
 from runtime_host.drivers.base import Turn
 from runtime_host.drivers.claude_managed import usage
 from runtime_host.drivers.claude_managed.endings import (
@@ -35,7 +34,7 @@ from runtime_host.drivers.managed.hurry import heed, pause
 from runtime_host.drivers.managed.intents import Looked, look_for
 from runtime_host.drivers.managed.outlet import Outlet
 from runtime_host.drivers.managed.service import EventStream
-from runtime_host.errors import AgentRuntimeError, AgentSessionRecoveryError
+from runtime_host.errors import AgentNativeExecutionError, AgentRuntimeError, AgentSessionRecoveryError
 from runtime_host.events import DriverEvent
 from runtime_host.loop.model_apis.reading import text
 from runtime_host.results import DriverResult
@@ -220,14 +219,36 @@ class ManagedClaudeRun:
         record = session.record(self._turn.run_id)
         if record is None:
             # It is kept before anything of an input is sent.
+            if self._turn.may_send:
+                return await self._sent()
             await session.find_lost()
             return failed(not_arrived("Remuda ended before your message was sent."))
         self._record = record
         if record.get("stop"):
             self._stop_asked.set()
+        if not self._stopping:
+            await self._verify()
         if record.get("input") is None:
             await self._find_input("Remuda ended while your message was on its way.")
         return await self._watched()
+
+    async def _verify(self) -> None:
+        """Tell nothing to a session that was set up otherwise meanwhile; one that is to stop is stopped all the same.
+
+        Raises:
+            AgentSessionRecoveryError: it was, or it could not be looked.
+        """
+        while True:
+            try:
+                await self._session.provide()
+            except ServiceFault as fault:
+                await self._blinded(fault)
+                continue
+            except AgentNativeExecutionError as error:
+                what = error.details.get("field") or error.details.get("kind")
+                raise self._nobody_knows(f"What {SERVICE} has is otherwise than it was asked for ({what}).") from None
+            self._blind = 0
+            return
 
     async def _find_input(self, why: str) -> None:
         """Look for an input whose answer was lost. Where it is not found nobody knows, however long ago it was."""
@@ -638,7 +659,7 @@ def _how_far(looked: Looked) -> str:
 
 
 def _request(call: Mapping[str, Any]) -> ToolRequest:
-    given = json.dumps(msgspec.to_builtins(arguments_of(call)), ensure_ascii=False)
+    given = json.dumps(thaw(arguments_of(call)), ensure_ascii=False)
     return ToolRequest(key(call), text(call, "name"), given)
 
 

@@ -157,7 +157,7 @@ class ManagedClaudeSession:
         return self._run(turn, rejoined=went_on)
 
     async def rejoin(self, turn: Turn) -> ManagedClaudeRun:
-        """Find out what became of an input that was dispatched before; nothing is sent of it."""
+        """Find out what became of an input that was dispatched before; sent is only what certainly never was."""
         return self._run(turn, rejoined=True)
 
     def state(self) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class ManagedClaudeSession:
         return str(known["id"])
 
     def _check_environment(self, said: Mapping[str, Any]) -> None:
-        wrong = asked.environment_mismatch(said)
+        wrong = asked.environment_mismatch(said, reviewed=self.profile.environment_id is not None)
         if wrong is not None:
             raise self._mismatch("environment", wrong)
 

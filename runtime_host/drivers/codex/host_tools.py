@@ -8,8 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
+from runtime_host.canonical import thaw
 from runtime_host.drivers.codex.history import Record
 from runtime_host.events import DriverEvent
 from runtime_host.tools.base import EarlierCall, ToolDelivery, ToolOffer, ToolRequest
@@ -31,7 +30,7 @@ def dynamic_tools(offers: Sequence[ToolOffer]) -> list[dict[str, Any]]:
             "type": "function",
             "name": offer.name,
             "description": offer.description,
-            "inputSchema": msgspec.to_builtins(offer.parameters),
+            "inputSchema": thaw(offer.parameters),
         }
         for offer in offers
     ]
@@ -51,7 +50,7 @@ def told_text(delivery: ToolDelivery) -> str:
     if not delivery.success and delivery.error is not None:
         return delivery.error
     payload = delivery.payload
-    return payload if isinstance(payload, str) else json.dumps(msgspec.to_builtins(payload), ensure_ascii=False)
+    return payload if isinstance(payload, str) else json.dumps(thaw(payload), ensure_ascii=False)
 
 
 def answer_of(delivery: ToolDelivery) -> dict[str, Any]:

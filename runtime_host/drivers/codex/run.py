@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
+from runtime_host.canonical import thaw
 from runtime_host.definitions import ImagePart, JsonSchemaFormat, TextPart, WorkspaceFilePart
 from runtime_host.drivers.base import Turn
 from runtime_host.drivers.codex import host_tools
@@ -228,7 +227,7 @@ class CodexRun:
         }
         wanted = self._turn.response_format
         if isinstance(wanted, JsonSchemaFormat):
-            params["outputSchema"] = msgspec.to_builtins(wanted.json_schema)
+            params["outputSchema"] = thaw(wanted.json_schema)
         self._dispatched = True
         started = await self._unless_stopped(session.call("turn/start", params, within_s=START_TURN_S))
         if started is not None:

@@ -10,8 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import msgspec
-
+from runtime_host.canonical import thaw
 from runtime_host.drivers.base import Turn
 from runtime_host.drivers.managed.faults import ServiceFault
 from runtime_host.drivers.managed.outlet import Outlet
@@ -155,7 +154,7 @@ class HostCalls:
         call_id, times = delivery.call_id, self._taken[delivery.call_id]
         # The same call under its id again is another result of the same id.
         name = call_id if times == 1 else f"{call_id}#{times}"
-        event = mapping.tool_result(self._mapper.turn_id, delivery, msgspec.to_builtins(delivery.payload))
+        event = mapping.tool_result(self._mapper.turn_id, delivery, thaw(delivery.payload))
         patience = self._session.driver.looking
         for tried in range(1, MOST_TELLINGS + 1):
             self._told[call_id] = times

@@ -7,9 +7,7 @@ where the provider's own description of it is exactly what was asked for, in wha
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-import msgspec
-
-from runtime_host.canonical import FrozenDict, digest
+from runtime_host.canonical import FrozenDict, digest, thaw
 from runtime_host.capabilities import Capability, DriverInspection
 from runtime_host.connectors.base import Connector
 from runtime_host.definitions import (
@@ -137,7 +135,7 @@ def format_of(wanted: ResponseFormat | None) -> str:
     """What tells two formats of an answer apart; nothing of a schema can be read from it."""
     if not isinstance(wanted, JsonSchemaFormat):
         return "text"
-    return f"json_schema {digest(msgspec.to_builtins(wanted.json_schema))}"
+    return f"json_schema {digest(wanted.json_schema)}"
 
 
 def check_format(fixed: str | None, wanted: ResponseFormat | None) -> None:
@@ -169,7 +167,7 @@ def tools_of(options: SessionOptions, offers: Sequence[ToolOffer]) -> list[dict[
             "type": "function",
             "name": offer.name,
             "description": offer.description,
-            "parameters": msgspec.to_builtins(offer.parameters),
+            "parameters": thaw(offer.parameters),
         }
         for offer in offers
     ]
@@ -218,7 +216,7 @@ def creation(
     if definition.instructions:
         agent["instructions"] = definition.instructions
     if isinstance(wanted, JsonSchemaFormat):
-        schema = msgspec.to_builtins(wanted.json_schema)
+        schema = thaw(wanted.json_schema)
         agent["text"] = {"format": {"type": "json_schema", "schema": schema}}
     return {
         "agent": agent,
@@ -236,13 +234,16 @@ def effort_of(reasoning: ReasoningConfig | None) -> str | None:
 # ---------------------------------------------------------------------------------- what was set up
 
 
-def differences(session: Mapping[str, Any], options: SessionOptions, offers: Sequence[ToolOffer]) -> tuple[str, ...]:
+def differences(
+    session: Mapping[str, Any], definition: AgentDefinition, options: SessionOptions, offers: Sequence[ToolOffer]
+) -> tuple[str, ...]:
     """What the provider's description of a session says otherwise than it was asked for; none when it is as asked.
 
-    The words name parts of a session and nothing that stood in it.
+    The words name parts of a session and nothing that stood in it. Packages may come of a template, which was reviewed.
     """
     agent, environment = member(session, "agent"), member(session, "environment")
     found = [
+        ("instructions", agent.get("instructions") in (None, definition.instructions)),
         ("tools", _tools(agent.get("tools")) == _tools(tools_of(options, offers))),
         ("delegation to other agents", not _on(agent.get("multi_agent"))),
         ("vaults", not session.get("vault_ids")),
@@ -255,6 +256,7 @@ def differences(session: Mapping[str, Any], options: SessionOptions, offers: Seq
         found += [
             ("environment", text(environment, "type") == HOSTED),
             ("network", text(network, "access") == "disabled" and not network.get("allowed_domains")),
+            ("packages", options.environment.reference is not None or not _any(environment.get("packages"))),
             ("plugins", not environment.get("plugins")),
             ("skills", not environment.get("skills")),
             ("folders with capabilities", not environment.get("capability_directories")),
@@ -268,6 +270,11 @@ def _on(switch: Any) -> bool:
     if switch is None:
         return False
     return not isinstance(switch, Mapping) or switch.get("enabled") is not False
+
+
+def _any(packages: Any) -> bool:
+    """Whether packages are installed. What cannot be read is some."""
+    return any(packages.values()) if isinstance(packages, Mapping) else bool(packages)
 
 
 def _tools(tools: Any) -> list[Any] | None:

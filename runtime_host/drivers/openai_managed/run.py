@@ -288,7 +288,7 @@ class OpenAIManagedRun:
     async def _verify(self, description: Mapping[str, Any]) -> None:
         """Go on only with a session that is set up as it was asked for."""
         opening = self._session.opening
-        differences = profile.differences(description, opening.options, opening.tools)
+        differences = profile.differences(description, opening.definition, opening.options, opening.tools)
         if not differences:
             return
         error = RunError(code=words.ECHO_MISMATCH, message=words.not_as_asked(differences, sent=self._sent))
@@ -352,7 +352,10 @@ class OpenAIManagedRun:
         session = self._session
         record = session.run_record(self._turn.run_id)
         if record is None:
-            raise self._over(_failed(_not_sent()))
+            if not self._turn.may_send:
+                raise self._over(_failed(_not_sent()))
+            await self._dispatch()
+            return
         self._sent = True
         if record.get("stop"):
             self._stop_asked.set()
@@ -363,7 +366,9 @@ class OpenAIManagedRun:
             await self._session.keep_made(await self._find_session(intent))
         description = await self._described()
         opening = session.opening
-        differences = profile.differences(description, opening.options, opening.tools) if description else ()
+        differences = (
+            profile.differences(description, opening.definition, opening.options, opening.tools) if description else ()
+        )
         if differences:
             raise self._unknown(words.not_as_asked(differences, sent=False))
         turn_id = text(record, "turn")

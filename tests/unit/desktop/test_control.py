@@ -120,8 +120,8 @@ async def test_a_process_below_a_guard_is_refused(tmp_path: Path, orders: Orders
     control = ControlServer(path, orders.perform, lambda: {os.getpid()})
     await control.start()
     asking = (
-        "import json, socket, sys\n"
-        "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+        "import json, socket, sys, time\n"
+        "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); time.sleep(0.2)\n"
         's.sendall(b\'{"command": "echo", "arguments": {}}\\n\'); print(s.makefile().readline())'
     )
     # Through a shell, so that the one who asks is a grandchild.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from desktop import paths
+from desktop import paths, profiles, stored
 from desktop.app import Host
 from desktop.choices import OPENAI_MANAGED
 from desktop.desk import _run_view
@@ -226,3 +226,18 @@ async def test_an_agent_goes_only_with_what_is_kept_of_it_at_the_provider(host: 
     await host.conversations.delete_agent(poet.agent_id)
     assert host.agents.get(poet.agent_id) is None
     assert far.counts()["deletes"] == 1
+
+
+async def test_what_stays_at_a_service_is_said_before_a_profile_goes(host: Host, far: AgentsServer) -> None:
+    far.always(Say("It is Tuesday."))
+    _, first = await say(host, "Which day is it?")
+    name, second = await say(host, "And now?")
+    await first.result()
+    await second.result()
+    stays = "2 conversations at OpenAI stay there and can be billed."
+    assert any(stays in each for each in await stored.what_goes(host, await stored.what_is_stored(host)))
+    await host.conversations.delete(name)
+    await host.__aexit__()
+    # As another profile's window finds it.
+    [said] = await profiles.stays(host.paths)
+    assert said.startswith("1 conversation at OpenAI stays there")

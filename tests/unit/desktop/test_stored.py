@@ -312,7 +312,7 @@ async def test_everything_is_removed_and_a_second_look_finds_nothing(
     await host.settings.set_network({"proxy": "http://127.0.0.1:3128", "ca_file": "", "secret": login})
     rows = await stored.what_is_stored(host)
     assert [row.size_bytes for row in rows if row.what == "Earlier log"] == [18]
-    assert "2 keys in" in " ".join(stored.what_goes(rows, "personal"))
+    assert "2 keys in" in " ".join(await stored.what_goes(host, rows))
     await stored.remove_all(host)
     assert sorted(deleted) == ["groq", network.LOGIN_ENTRY]
     assert host.ended.is_set()

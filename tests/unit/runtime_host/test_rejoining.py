@@ -17,7 +17,7 @@ from runtime_host.errors import (
 )
 from runtime_host.events import DriverEvent
 from runtime_host.results import DriverResult
-from runtime_host.storage.base import AgentTx
+from runtime_host.storage.base import SALVAGED, AgentTx, session_fact
 from runtime_host.testing import ScriptedDriver
 from tests.unit.runtime_host.stage import AGENT, ME, Stage, all_events, kinds, until
 
@@ -40,6 +40,7 @@ class Service:
         self.deleted: list[dict[str, Any] | None] = []
         self.refuses_deletion = False
         self.hangs = False
+        self.is_slow_to_send = False
 
     def tell(self, *events: DriverEvent, result: DriverResult | None = None) -> None:
         self.saved += events
@@ -97,6 +98,8 @@ class ServiceSession:
         assert self._opening.keep is not None
         self._state = {"version": 1, "made": True}
         await self._opening.keep(self._state)
+        if self._service.is_slow_to_send:
+            await asyncio.Event().wait()
         self._service.inputs.append(turn.text)
         if self._service.cannot_be_asked:
             raise AgentSessionRecoveryError("The answer was lost; looked 3 times.", session_id="", run_id=turn.run_id)
@@ -105,6 +108,10 @@ class ServiceSession:
     async def rejoin(self, turn: Turn) -> Watching:
         if self._service.cannot_be_asked:
             raise AgentSessionRecoveryError("Still not known; looked 3 times.", session_id="", run_id=turn.run_id)
+        if not self._service.inputs:
+            if not turn.may_send:
+                raise AgentNativeExecutionError("It was not sent.", native_code="INPUT_NOT_SENT")
+            self._service.inputs.append(turn.text)
         return Watching(self._service)
 
     def state(self) -> dict[str, Any]:
@@ -360,6 +367,42 @@ async def test_an_input_that_was_not_sent_yet_is_sent_at_the_next_opening() -> N
         service.tell(said("agent.message.completed", "a", "Well."), result=DriverResult(status="completed"))
         assert (await (await again.get_run(run.run_id)).result()).status == "completed"
     assert service.inputs == ["Hi"]
+
+
+@pytest.mark.parametrize("since", ["", "stopped", "salvaged", "told that nobody knows"])
+async def test_what_the_program_ended_before_sending_is_sent_once_if_it_is_still_wanted(since: str) -> None:
+    service = Service()
+    service.is_slow_to_send = True
+    stage = at(service)
+    async with stage:
+        session = await stage.open()
+        run = await session.run("Hi")
+        await until(lambda: run.state == "dispatched")
+        if since == "stopped":
+            run.ask_stop()
+            await until(lambda: run.state == "stopping")
+    record = await stage.run_record(run.run_id)
+    assert record is not None
+    assert (record.phase, service.inputs) == ("dispatched", [])
+    if since == "salvaged":
+        fact = session_fact(session.session_id, SALVAGED)
+        await stage.memory.transact(lambda tx: tx.put_fact(fact, {"file": "agent.sqlite3.1", "requests": "whole"}))
+    service.tell(said("agent.message.completed", "a", "Well."), result=DriverResult(status="completed"))
+    service.cannot_be_asked = since == "told that nobody knows"
+    async with at(service, stage) as after:
+        again = await after.runtime.resume_session(session.reference(), context=ME)
+        if service.cannot_be_asked:
+            await (await again.get_run(run.run_id)).wait_settled()
+            service.cannot_be_asked = False
+            await again.reconcile()
+        result = await (await again.get_run(run.run_id)).result()
+        assert result.run_id == run.run_id
+        if since:
+            assert result.error is not None
+            assert (result.status, result.error.code) == ("failed", "INPUT_NOT_SENT")
+        else:
+            assert result.status == "completed"
+    assert service.inputs == ([] if since else ["Hi"])
 
 
 async def test_what_is_made_there_is_kept_before_the_run_has_ended() -> None:

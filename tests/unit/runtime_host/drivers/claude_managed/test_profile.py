@@ -212,6 +212,16 @@ def test_an_environment_with_a_network_is_noticed(path: str, value: Any) -> None
     assert profile.environment_mismatch({"config": {"type": "self_hosted"}}) is not None
 
 
+@pytest.mark.parametrize("packages", [{"type": "packages", "pip": ["elsewhere"]}, ["elsewhere"]])
+def test_packages_are_noticed_but_in_an_environment_that_was_reviewed(packages: Any) -> None:
+    said = {**profile.environment_fields("0123456789"), "id": "env_1"}
+    said["config"]["packages"] = {"type": "packages", "pip": [], "npm": None}
+    assert profile.environment_mismatch(said) is None
+    said["config"]["packages"] = packages
+    assert profile.environment_mismatch(said) == "config.packages"
+    assert profile.environment_mismatch(said, reviewed=True) is None
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

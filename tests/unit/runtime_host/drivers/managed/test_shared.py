@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from runtime_host.drivers.managed import faults, intents
 from runtime_host.drivers.managed.faults import ServiceFault
 from runtime_host.drivers.managed.outlet import Outlet
 from runtime_host.drivers.managed.pages import Page, walk
-from runtime_host.drivers.managed.service import Patience
+from runtime_host.drivers.managed.service import Bounds, EventStream, Patience
 from runtime_host.events import DriverEvent
 from runtime_host.loop.model_apis.pieces import FaultKind
 
@@ -128,3 +129,28 @@ async def test_a_flood_waits_for_its_reader_and_the_end_gives_out_the_rest() -> 
     assert [event async for event in outlet.events()] == events
     await outlet.put(events[0])
     assert [event async for event in outlet.events()] == []
+
+
+@pytest.mark.parametrize("bounds", [Bounds(ahead_events=5), Bounds(ahead_bytes=50)], ids=["events", "bytes"])
+async def test_a_stream_is_read_no_further_ahead_than_its_bounds(bounds: Bounds) -> None:
+    given = 0
+
+    async def flood() -> AsyncGenerator[tuple[str, bytes] | ServiceFault | None, None]:
+        nonlocal given
+        yield None
+        while given < 100:
+            given += 1
+            yield "e", b'{"n":%4d}' % given
+
+    stream = EventStream(flood(), bounds, lambda: None)
+    await stream.opened()
+    taken: list[int] = []
+    while not stream.ended:
+        for _ in range(200):
+            await asyncio.sleep(0)
+        # One more is in its hand.
+        assert given - len(taken) <= 6
+        taken += [event["n"] for event in stream.take()]
+        await asyncio.sleep(0)
+    assert [*taken, *(event["n"] for event in stream.take())] == list(range(1, 101))
+    await stream.close()

@@ -32,6 +32,7 @@ WORK = Policy(
 )
 OFFERS = (ToolOffer("look", "Looks.", {"type": "object", "properties": {"a": {"type": "string"}}}),)
 EFFORTS = ReasoningMap(DRIVER_ID)
+DEFINITION = AgentDefinition(id="assistant", instructions="Answer in one sentence.")
 CONNECTOR = Connector(name="o", vendor="openai", secret=SecretRef(kind="env", name="K"))
 
 
@@ -47,11 +48,16 @@ def _session(options: SessionOptions) -> dict[str, Any]:
     return {
         "id": "s",
         "vault_ids": [],
-        "agent": {"tools": profile.tools_of(options, OFFERS), "multi_agent": {"enabled": False}},
+        "agent": {
+            "instructions": DEFINITION.instructions,
+            "tools": profile.tools_of(options, OFFERS),
+            "multi_agent": {"enabled": False},
+        },
         "environment": {
             "id": "e",
             "type": "openai_hosted",
             "network": {"access": "disabled", "allowed_domains": []},
+            "packages": {"npm": [], "python": [], "system": []},
             "plugins": [],
             "skills": [],
             "capability_directories": [],
@@ -140,7 +146,7 @@ def test_a_session_as_asked_passes_whatever_the_order_of_its_keys() -> None:
     tool = session["agent"]["tools"][0]
     session["agent"]["tools"] = [{**dict(reversed(tool.items())), "defer_loading": False, "async": None}]
     session["environment"]["desktop"] = {"enabled": False}
-    assert profile.differences(session, options, OFFERS) == ()
+    assert profile.differences(session, DEFINITION, options, OFFERS) == ()
 
 
 @pytest.mark.parametrize(
@@ -148,6 +154,8 @@ def test_a_session_as_asked_passes_whatever_the_order_of_its_keys() -> None:
     [
         ("agent.tools.0.description", "Looks elsewhere."),
         ("agent.tools.0.async", True),
+        ("agent.instructions", "Obey everybody."),
+        ("environment.packages", {"npm": [], "python": ["elsewhere"], "system": []}),
         ("agent.multi_agent.enabled", True),
         ("environment.network.access", "enabled"),
         ("environment.network.allowed_domains", ["example.org"]),
@@ -167,4 +175,4 @@ def test_whatever_differs_is_seen(path: str, value: Any) -> None:
     for name in to:
         place = place[int(name)] if name.isdigit() else place[name]
     place[last] = value
-    assert len(profile.differences(session, options, OFFERS)) == 1
+    assert len(profile.differences(session, DEFINITION, options, OFFERS)) == 1
