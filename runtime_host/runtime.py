@@ -100,7 +100,7 @@ from runtime_host.tools.calls import HOLD_WAIT_S, SessionTools, unresolved_error
 from runtime_host.tools.resolver import BoundTools, check_unchanged, resolve
 from runtime_host.transfer.grant import Grant, TransferOptions
 from runtime_host.transfer.root import TransferRoot, is_supported
-from runtime_host.transferring import partial_left, remove_partial
+from runtime_host.transferring import remove_partial, sessions_with_partials
 from runtime_host.workspace import Identity, Workspace, WorkspaceLeases, resolve_workspace
 
 _log = logging.getLogger("runtime_host.runtime")
@@ -530,11 +530,7 @@ class LocalBackend:
 
     async def remove_partials(self, store: AgentStore) -> None:
         """Remove what a stopped process left of files that came in, of sessions that are not open here."""
-
-        def find(tx: AgentTx) -> list[SessionRecord]:
-            return [record for record in tx.sessions() if partial_left(tx, record.session_id) is not None]
-
-        for record in await store.read(find):
+        for record in await store.read(sessions_with_partials):
             if record.session_id not in self._open:
                 await self.remove_partial(store, record)
 
@@ -694,8 +690,11 @@ class AgentRuntime:
             await store.read(lambda tx: _check_deletable(tx, record.session_id, looked, rejoins=rejoins))
             if session is not None:
                 if verdict("delete", session.state) == "busy":
+                    moving = session.inspect_state().activity == "transferring"
                     raise AgentBusyError(
-                        "An answer is still coming. Stop it before the session is deleted.",
+                        "A file is being moved. Stop that before the session is deleted."
+                        if moving
+                        else "An answer is still coming. Stop it before the session is deleted.",
                         details={"session_id": record.session_id},
                     )
                 await session.destroy(forget=False)

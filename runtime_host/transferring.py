@@ -15,7 +15,7 @@ from runtime_host.drivers.base import FileExchange, PendingUpload
 from runtime_host.errors import AgentRuntimeError, AgentTransferError, AgentUnresolvedEffectError, StorageError
 from runtime_host.loop.own_thread import in_own_thread, to_its_end
 from runtime_host.results import Artifact
-from runtime_host.storage.base import AgentStore, AgentTx, session_fact
+from runtime_host.storage.base import AgentStore, AgentTx, SessionRecord
 from runtime_host.transfer.copy import Incoming, OnProgress, Transferred, check_kind, checked_outgoing
 from runtime_host.transfer.grant import Allow
 from runtime_host.transfer.media import normal
@@ -23,8 +23,8 @@ from runtime_host.transfer.root import Arrival, TransferRoot, partial_of, split
 
 _log = logging.getLogger("runtime_host.transferring")
 
-COMING: Final = "coming"
-"""Fact of a session: `partial`, the name under which a file comes in, or came in when its program ended."""
+COMING: Final = "transfers/coming"
+"""Fact of an agent: by session, the name under which a file comes in, or came in when its program ended."""
 
 
 class SessionTransfers:
@@ -162,7 +162,7 @@ async def remove_partial(store: AgentStore, session_id: str, allow: Allow, root:
         AgentTransferError: it could not be; it stays written down.
         StorageError
     """
-    noted = await store.read(lambda tx: partial_left(tx, session_id))
+    noted = await store.read(lambda tx: _partial_left(tx, session_id))
     if noted is None:
         return
     known = (await allow()).root if root is None else root
@@ -170,15 +170,25 @@ async def remove_partial(store: AgentStore, session_id: str, allow: Allow, root:
     await store.transact(lambda tx: _put(tx, session_id, None))
 
 
-def partial_left(tx: AgentTx, session_id: str) -> str | None:
+def _partial_left(tx: AgentTx, session_id: str) -> str | None:
     """The name under which a file of a session came in when its process ended; None where none did."""
-    noted: Any = tx.fact(session_fact(session_id, COMING)) or {}
-    partial = noted.get("partial")
-    return partial if isinstance(partial, str) else None
+    return _coming(tx).get(session_id)
+
+
+def sessions_with_partials(tx: AgentTx) -> list[SessionRecord]:
+    """Sessions of which something may be left in the host's folder."""
+    found = (tx.session(session_id) for session_id in _coming(tx))
+    return [record for record in found if record is not None]
+
+
+def _coming(tx: AgentTx) -> dict[str, str]:
+    noted: Any = tx.fact(COMING) or {}
+    return {str(session_id): str(partial) for session_id, partial in noted.items()}
 
 
 def _put(tx: AgentTx, session_id: str, partial: str | None) -> None:
-    tx.put_fact(session_fact(session_id, COMING), {} if partial is None else {"partial": partial})
+    others = {name: each for name, each in _coming(tx).items() if name != session_id}
+    tx.put_fact(COMING, others if partial is None else {**others, session_id: partial})
 
 
 def unresolved_upload(pending: tuple[PendingUpload, ...], why: str = "") -> AgentUnresolvedEffectError:

@@ -186,20 +186,19 @@ class TransferRoot:
 
     def open_folder(self, parents: tuple[str, ...]) -> int:
         """As `folder`; the caller closes it."""
-        at = os.open("/", _STEP)
-        try:
-            for part in self._path.split("/"):
-                if part:
-                    at = _step(at, part, of_root=True)
-            if _identity(os.fstat(at)) != self._identity:
-                _refuse("TRANSFER_ROOT_REFUSED", "The transfer folder is another one than a moment ago.")
-            for part in parents:
-                at = _step(at, part, of_root=False)
-            with _told("opened"):
-                held = os.open(".", _FOLDER, dir_fd=at)
-        finally:
-            os.close(at)
-        return held
+        with _told("opened"):
+            at = os.open("/", _STEP)
+            try:
+                for part in self._path.split("/"):
+                    if part:
+                        at = _step(at, part, of_root=True)
+                if _identity(os.fstat(at)) != self._identity:
+                    _refuse("TRANSFER_ROOT_REFUSED", "The transfer folder is another one than a moment ago.")
+                for part in parents:
+                    at = _step(at, part, of_root=False)
+                return os.open(".", _FOLDER, dir_fd=at)
+            finally:
+                os.close(at)
 
     def check_still(self, parents: tuple[str, ...], held: int) -> None:
         """Refuse when the way leads to another folder now than to the one that is held open.

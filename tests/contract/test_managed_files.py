@@ -1,8 +1,10 @@
 """Files that go to an agent at a service and come from there: exactly, once, within bounds, or not at all."""
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,11 @@ from runtime_host.transfer import root as root_module
 from runtime_host.transfer.copy import TransferProgress
 from runtime_host.transfer.grant import MOST_BYTES, TransferOptions
 from tests.loopback import openai_managed
+from tests.loopback.agents import script as agents
+from tests.loopback.managed_claude import script as claude
 from tests.loopback.managed_claude.faults import Altered, Answered, AnswerLost, Held, Partly, RequestLost
 from tests.loopback.managed_claude_server import DEFAULT_KEY as CLAUDE_KEY
+from tests.loopback.tools import WITH_LOOK, World
 from tests.loopback.transfers import TEXT, Bench, KindName, bench_of
 from tests.unit.runtime_host.stage import until
 from tests.unit.runtime_host.test_transfer_root import KINDS as ODD_FILES
@@ -59,35 +64,38 @@ def put(bench: Bench, name: str = "in.txt", content: bytes = b"Hello.\n") -> Non
 # ---------------------------------------------------------------------------------------------- exactly
 
 
-@pytest.mark.parametrize("content", [b"", b"x", PNG, b"line\n" * 40_000], ids=["nothing", "a byte", "png", "200 kB"])
-async def test_exact_bytes_go_both_ways(bench: Bench, content: bytes) -> None:
-    kind = "image/png" if content == PNG else "text/plain"
-    put(bench, "in.bin", content)
-    session, reference = await bench.made("out.png" if content == PNG else "out.txt", content, kind)
-    told: list[TransferProgress] = []
-    up = await session.upload_file(path="in.bin", media_type=kind, on_progress=told.append)
-    assert (up.reference, up.size_bytes, up.media_type_source) == (
-        f"{bench.kind.uploads}in.bin",
-        len(content),
-        "declared",
-    )
-    assert bench.given() == {up.reference: content}
-    assert told[-1] == TransferProgress(len(content), len(content))
-    assert [each.done_bytes for each in told] == sorted({each.done_bytes for each in told})
-    told.clear()
-    down = await session.download_artifact(reference=reference, path="back.bin", on_progress=told.append)
-    assert (bench.folder / "back.bin").read_bytes() == content
-    assert (down.media_type, down.size_bytes, told[-1]) == (
-        kind,
-        len(content),
-        TransferProgress(len(content), len(content)),
-    )
-    assert bench.here() == ["back.bin", "in.bin"]
-    assert (bench.folder / "back.bin").stat().st_mode & 0o777 == 0o600
-    assert bench.asked == [TrustedContext()] * 2
-    # What was given is no artifact, and is not given out.
-    assert [each.reference for each in await session.artifacts()] == [reference]
-    assert await code_of(session.download_artifact(reference=up.reference, path="x")) == "TRANSFER_NOT_DOWNLOADABLE"
+CONTENTS = {
+    "nothing.txt": (b"", "text/plain"),
+    "byte.csv": (b"x", "text/csv"),
+    "picture.png": (PNG, "image/png"),
+    "long.txt": (b"line\n" * 40_000, "text/plain"),
+}
+
+
+async def test_exact_bytes_go_both_ways(bench: Bench) -> None:
+    session, references = await bench.made_all(CONTENTS)
+    for name, (content, kind) in CONTENTS.items():
+        put(bench, f"in-{name}", content)
+        told: list[TransferProgress] = []
+        up = await session.upload_file(path=f"in-{name}", media_type=kind, on_progress=told.append)
+        assert (up.reference, up.size_bytes) == (f"{bench.kind.uploads}in-{name}", len(content))
+        assert (up.media_type, up.media_type_source) == (kind, "declared")
+        assert bench.given()[up.reference] == content
+        assert told[-1] == TransferProgress(len(content), len(content))
+        assert [each.done_bytes for each in told] == sorted({each.done_bytes for each in told})
+        told.clear()
+        reference = references[name]
+        down = await session.download_artifact(reference=reference, path=name, on_progress=told.append)
+        assert (bench.folder / name).read_bytes() == content
+        assert (down.media_type, down.size_bytes) == (kind, len(content))
+        assert told[-1] == TransferProgress(len(content), len(content))
+        assert (bench.folder / name).stat().st_mode & 0o777 == 0o600
+        # What was given is not given out.
+        assert await code_of(session.download_artifact(reference=up.reference, path="x")) == "TRANSFER_NOT_DOWNLOADABLE"
+    assert bench.here() == sorted([*CONTENTS, *(f"in-{name}" for name in CONTENTS)])
+    assert bench.asked == [TrustedContext()] * 3 * len(CONTENTS)
+    # Nor is it an artifact.
+    assert {each.reference for each in await session.artifacts()} == set(references.values())
     run = await session.run("And now?")
     assert (await run.result()).status == "completed"
 
@@ -111,6 +119,38 @@ async def test_a_name_that_the_agent_has_already_is_not_used_again(bench: Bench)
     paths = [(await session.upload_file(path="in.txt", media_type="text/plain")).reference for _ in range(3)]
     assert paths == [f"{bench.kind.uploads}{name}" for name in ("in.txt", "in-2.txt", "in-3.txt")]
     assert sorted(bench.given()) == sorted(paths)
+
+
+@pytest.mark.parametrize("name", ["openai", "claude"])
+async def test_one_conversation_with_a_tool_files_and_a_pause(name: KindName, tmp_path: Path) -> None:
+    """What every harness does, with the files that those at a service move besides."""
+    world = World()
+    steps: Any = agents if name == "openai" else claude
+    on_the_way = {"phase": "commentary"} if name == "openai" else {}
+    look, made = steps.Use("look", {"city": "Paris"}), "/workspace/outputs/out.txt" if name == "openai" else "out.txt"
+    async with bench_of(name, tmp_path, resolve_tools=world.resolve) as bench:
+        session = await bench.runtime.create_agent(WITH_LOOK).open_session(bench.kind.options)
+        bench.far.answer(look, steps.Say("Once more.", **on_the_way), look, steps.Say("It rains."))
+        first = await session.run("Look twice.", request_id="q-1")
+        assert (await first.result()).output_text == "It rains."
+        assert (await session.run("Look twice.", request_id="q-1")).run_id == first.run_id
+        bench.far.service.late_looks = 0
+        bench.far.answer(steps.WriteFile(made, BYTES.hex(), "text/plain"), steps.Say("Made."))
+        await (await session.run("Make a file.")).result()
+        put(bench, "in.png", PNG)
+        up = await session.upload_file(path="in.png", media_type="image/png")
+        assert bench.given() == {up.reference: PNG}
+        await session.detach()
+        session = await bench.runtime.resume_session(session.reference(), context=TrustedContext())
+        [artifact] = await session.artifacts()
+        await session.download_artifact(reference=str(artifact.reference), path="out.txt")
+        assert (tmp_path / "out.txt").read_text() == BYTES.hex()
+        again = await session.get_run(first.run_id)
+        assert (await again.result()).output_text == "It rains."
+        assert (world.effects, bench.far.counts()["inputs"]) == (["Paris", "Paris"], 2)
+        await bench.runtime.delete_session(session.reference(), context=TrustedContext())
+        assert not bench.far.service.sessions
+        assert bench.name == "openai" or bench.held() == 0
 
 
 # -------------------------------------------------------------------------------------------- what is refused
@@ -144,48 +184,48 @@ async def test_names_that_lead_elsewhere_and_things_that_are_no_files_reach_nobo
     await session.download_artifact(reference=reference, path="out.txt")
 
 
-@pytest.mark.parametrize("how", ["no callback", "raises", "nothing", "no folder", "overlaps", "no kinds"])
-async def test_nothing_is_moved_that_the_host_does_not_allow(bench: Bench, tmp_path: Path, how: str) -> None:
+async def test_nothing_is_moved_that_the_host_does_not_allow(bench: Bench, tmp_path: Path) -> None:
     session, reference = await bench.made("out.txt", "made")
     put(bench)
-    code = "TRANSFER_NOT_ALLOWED"
-    if how == "no callback":
-        bench.backend._file_transfer = None
-    elif how == "raises":
-        bench.allowed = PermissionError("not here, says /etc/secret")
-    elif how == "nothing":
-        bench.backend._file_transfer = lambda context: None  # type: ignore[assignment,return-value]
-    elif how == "no folder":
-        bench.allowed, code = TransferOptions(root=tmp_path / "gone", media_types=TEXT), "TRANSFER_ROOT_REFUSED"
-    elif how == "overlaps":
-        bench.backend.private_roots, code = (str(bench.folder / "own"),), "TRANSFER_ROOT_REFUSED"
-    else:
-        bench.allowed, code = TransferOptions(root=bench.folder, media_types=()), "TRANSFER_MEDIA_TYPE"
-    assert await code_of(session.upload_file(path="in.txt", media_type="text/plain")) == code
-    assert await code_of(session.download_artifact(reference=reference, path="out.txt")) == code
-    assert (bench.sent(), bench.here()) == (0, ["in.txt"])
+
+    async def refused(code: str) -> None:
+        assert await code_of(session.upload_file(path="in.txt", media_type="text/plain")) == code
+        assert await code_of(session.download_artifact(reference=reference, path="out.txt")) == code
+        assert (bench.sent(), bench.here()) == (0, ["in.txt"])
+
+    good = bench.allowed
+    for allowed, code in (
+        (PermissionError("not here, says /etc/secret"), "TRANSFER_NOT_ALLOWED"),
+        (TransferOptions(root=tmp_path / "gone", media_types=TEXT), "TRANSFER_ROOT_REFUSED"),
+        (TransferOptions(root=bench.folder, media_types=()), "TRANSFER_MEDIA_TYPE"),
+    ):
+        bench.allowed = allowed
+        await refused(code)
+    bench.allowed = good
+    bench.backend.private_roots = (str(bench.folder / "own"),)
+    await refused("TRANSFER_ROOT_REFUSED")
+    bench.backend.private_roots = ()
+    bench.backend._file_transfer = lambda context: None  # type: ignore[assignment,return-value]
+    await refused("TRANSFER_NOT_ALLOWED")
+    bench.backend._file_transfer = None
+    await refused("TRANSFER_NOT_ALLOWED")
 
 
-@pytest.mark.parametrize(
-    ("content", "said", "code"),
-    [
-        (b"\x7fELF" + bytes(20), "text/plain", "TRANSFER_MEDIA_TYPE_MISMATCH"),
-        (b"no picture", "image/png", "TRANSFER_MEDIA_TYPE_MISMATCH"),
-        (b"%PDF-1.7", "application/pdf", "TRANSFER_MEDIA_TYPE"),
-        (b"x", "no type", "TRANSFER_MEDIA_TYPE"),
-        (b"x" * 1001, "text/plain", "TRANSFER_TOO_LARGE"),
-    ],
-)
-async def test_a_file_of_another_kind_or_size_goes_neither_way(
-    bench: Bench, content: bytes, said: str, code: str
-) -> None:
+async def test_a_file_of_another_kind_or_size_goes_neither_way(bench: Bench) -> None:
     bench.allowed = TransferOptions(root=bench.folder, media_types=TEXT, max_bytes=1000)
-    put(bench, "in.x", content)
-    session, reference = await bench.made("out.x", content, said)
-    assert await code_of(session.upload_file(path="in.x", media_type=said)) == code
-    if said != "no type":
-        assert await code_of(session.download_artifact(reference=reference, path="out.x")) == code
-    assert (bench.sent(), bench.here()) == (0, ["in.x"])
+    wrong: dict[str, tuple[bytes, str, str]] = {
+        "a.x": (b"\x7fELF" + bytes(20), "text/plain", "TRANSFER_MEDIA_TYPE_MISMATCH"),
+        "b.x": (b"no picture", "image/png", "TRANSFER_MEDIA_TYPE_MISMATCH"),
+        "c.x": (b"%PDF-1.7", "application/pdf", "TRANSFER_MEDIA_TYPE"),
+        "d.x": (b"x" * 1001, "text/plain", "TRANSFER_TOO_LARGE"),
+    }
+    session, references = await bench.made_all({name: each[:2] for name, each in wrong.items()})
+    for name, (content, said, code) in wrong.items():
+        put(bench, name, content)
+        assert await code_of(session.upload_file(path=name, media_type=said)) == code
+        assert await code_of(session.download_artifact(reference=references[name], path="out.x")) == code
+    assert await code_of(session.upload_file(path="a.x", media_type="no type")) == "TRANSFER_MEDIA_TYPE"
+    assert (bench.sent(), bench.here()) == (0, sorted(wrong))
 
 
 @pytest.mark.parametrize(("limit", "size", "goes"), [(1000, 1000, True), (1000, 1001, False), (4096, 2049, False)])
@@ -207,25 +247,24 @@ async def test_the_smallest_of_the_bounds_holds_to_the_byte(bench: Bench, limit:
     assert bench.here() == ["in.txt", "out.txt"][: 1 + goes]
 
 
-@pytest.mark.parametrize(
-    ("fault", "code"),
-    [
-        (Partly("", then="endless"), "TRANSFER_TOO_LARGE"),
-        (Partly("", size_bytes=100, then="short"), "TRANSFER_INCOMPLETE"),
-        (Partly("", size_bytes=100, then="cut"), "AGENT_NATIVE_EXECUTION"),
-        (Partly("", size_bytes=0, then="cut"), "AGENT_NATIVE_EXECUTION"),
-        (Answered("", status=500), "AGENT_NATIVE_EXECUTION"),
-        (Answered("", status=404, kind="not_found_error"), "AGENT_NATIVE_EXECUTION"),
-        (AnswerLost(""), "AGENT_NATIVE_EXECUTION"),
-    ],
-    ids=["endless", "short", "cut", "cut at once", "500", "404", "lost"],
-)
-async def test_a_body_that_is_not_what_it_should_be_leaves_nothing(bench: Bench, fault: Any, code: str) -> None:
+BODIES = [
+    (Partly("", then="endless"), "TRANSFER_TOO_LARGE"),
+    (Partly("", size_bytes=100, then="short"), "TRANSFER_INCOMPLETE"),
+    (Partly("", size_bytes=100, then="cut"), "AGENT_NATIVE_EXECUTION"),
+    (Partly("", size_bytes=0, then="cut"), "AGENT_NATIVE_EXECUTION"),
+    (Answered("", status=500), "AGENT_NATIVE_EXECUTION"),
+    (Answered("", status=404, kind="not_found_error"), "AGENT_NATIVE_EXECUTION"),
+    (AnswerLost(""), "AGENT_NATIVE_EXECUTION"),
+]
+
+
+async def test_a_body_that_is_not_what_it_should_be_leaves_nothing(bench: Bench) -> None:
     content = "x" * 300_000
     session, reference = await bench.made("out.txt", content)
-    bench.far.fault(type(fault)(**{**fault.__dict__, "on": bench.kind.content}))
-    assert await code_of(session.download_artifact(reference=reference, path="out.txt")) == code
-    assert bench.here() == []
+    for fault, code in BODIES:
+        bench.far.fault(replace(fault, on=bench.kind.content))
+        assert await code_of(session.download_artifact(reference=reference, path="out.txt")) == code, fault
+        assert bench.here() == []
     await session.download_artifact(reference=reference, path="out.txt")
     assert (bench.folder / "out.txt").read_text() == content
 
@@ -267,7 +306,7 @@ async def test_what_claude_does_not_give_out_any_more(tmp_path: Path, what: str,
             bench.far.fault(Altered("files.retrieve", changes=before))
         code = "TRANSFER_EXPIRED" if what == "expired" else "TRANSFER_NOT_DOWNLOADABLE"
         assert await code_of(session.download_artifact(reference=reference, path="out.txt")) == code
-        assert bench.here() == []
+        assert (bench.here(), bench.far.by_endpoint["files.content"]) == ([], int(when == "at the content"))
 
 
 async def test_openai_takes_a_file_only_where_and_when_there_is_a_place_for_it(tmp_path: Path) -> None:
@@ -342,14 +381,14 @@ async def test_a_request_that_was_known_before_is_still_the_run_it_was(tmp_path:
         assert (await session.run("Hello.", request_id="q")).run_id == first.run_id
 
 
-@pytest.mark.parametrize("fault", [Answered("", status=400), Answered("", status=429), Answered("", status=413)])
-async def test_an_upload_that_was_refused_is_no_riddle(bench: Bench, fault: Answered) -> None:
+async def test_an_upload_that_was_refused_is_no_riddle(bench: Bench) -> None:
     session = await bench.talked()
     put(bench)
-    bench.far.fault(Answered(bench.kind.upload, status=fault.status))
-    code = "AGENT_NATIVE_EXECUTION" if fault.status == 429 else "TRANSFER_REFUSED_THERE"
-    assert await code_of(session.upload_file(path="in.txt", media_type="text/plain")) == code
-    assert not session.inspect_state().unresolved_effects
+    for status in (400, 413, 429):
+        bench.far.fault(Answered(bench.kind.upload, status=status))
+        code = "AGENT_NATIVE_EXECUTION" if status == 429 else "TRANSFER_REFUSED_THERE"
+        assert await code_of(session.upload_file(path="in.txt", media_type="text/plain")) == code
+        assert not session.inspect_state().unresolved_effects
     await session.upload_file(path="in.txt", media_type="text/plain")
     assert list(bench.given().values()) == [b"Hello.\n"]
 
@@ -581,19 +620,19 @@ async def test_openai_an_upload_that_is_stopped_after_it_was_sent_is_told_as_it_
 # ------------------------------------------------------------------------------------------ disk and kills
 
 
-@pytest.mark.parametrize("step", ["open", "write", "fsync", "link"])
-async def test_a_full_disk_is_told_and_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+async def test_a_full_disk_is_told_and_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     session, reference = await bench.made("out.txt", "made")
 
-    def full(real: Callable[..., Any], path: Any, flags: Any = 0, *given: Any, **more: Any) -> Any:
-        if step == "open" and not flags & os.O_CREAT:
-            return real(path, flags, *given, **more)
-        return fails(28)(real)
+    def full(real: Callable[..., Any], path: Any, flags: Any = os.O_CREAT, *given: Any, **more: Any) -> Any:
+        # Whatever is opened without being made is there already.
+        creates = not isinstance(flags, int) or flags & os.O_CREAT
+        return fails(errno.ENOSPC)(real) if creates else real(path, flags, *given, **more)
 
-    monkeypatch.setattr(root_module, "os", FailingOs(step, full))
-    assert await code_of(session.download_artifact(reference=reference, path="out.txt")) == "TRANSFER_DISK_FULL"
-    monkeypatch.undo()
-    assert bench.here() == []
+    for step in ("open", "write", "fsync", "link"):
+        monkeypatch.setattr(root_module, "os", FailingOs(step, full))
+        assert await code_of(session.download_artifact(reference=reference, path="out.txt")) == "TRANSFER_DISK_FULL"
+        monkeypatch.undo()
+        assert bench.here() == []
     await session.download_artifact(reference=reference, path="out.txt")
 
 

@@ -1,6 +1,6 @@
 """Moves files with both managed harnesses against their far sides: one bench, two kinds."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -76,7 +76,7 @@ class Bench:
 
     reference: SessionReference
 
-    def __init__(self, name: KindName, far: Any, folder: Path, store: AgentStore | None = None) -> None:
+    def __init__(self, name: KindName, far: Any, folder: Path, store: AgentStore | None = None, **backend: Any) -> None:
         self.name: Final[KindName] = name
         self.kind: Final = KINDS[name]
         self.far = far
@@ -87,7 +87,11 @@ class Bench:
         )
         self.asked: list[TrustedContext] = []
         self.backend = LocalBackend(
-            drivers=[self.kind.driver(far)], storage=self._storage, durability=DURABLE, file_transfer=self._allow
+            drivers=[self.kind.driver(far)],
+            storage=self._storage,
+            durability=DURABLE,
+            file_transfer=self._allow,
+            **backend,
         )
         self.runtime = AgentRuntime(self.backend)
 
@@ -115,18 +119,21 @@ class Bench:
 
     async def made(self, name: str, content: str | bytes, media_type: str = "text/plain") -> tuple[Session, str]:
         """A session whose agent has made a file, and the reference to that."""
+        session, references = await self.made_all({name: (content, media_type)})
+        return session, references[name]
+
+    async def made_all(self, files: Mapping[str, tuple[str | bytes, str]]) -> tuple[Session, dict[str, str]]:
+        """A session whose agent has made files, and the reference to each."""
         if self.name == "openai":
-            self.far.answer(agents.WriteFile(f"/workspace/outputs/{name}", content, media_type), agents.Say("Done."))
+            written = [agents.WriteFile(f"/workspace/outputs/{name}", *each) for name, each in files.items()]
+            self.far.answer(*written, agents.Say("Done."))
         else:
-            self.far.answer(claude.WriteFile(name, content, media_type), claude.Say("Done."))
-        session = await self.talked()
-        if self.name == "claude":
             self.far.service.late_looks = 0
-            for stored in self.far.service.files.values():
-                stored.unlisted_looks = 0
-        [artifact] = await session.artifacts()
-        assert artifact.reference is not None
-        return session, artifact.reference
+            self.far.answer(*(claude.WriteFile(name, *each) for name, each in files.items()), claude.Say("Done."))
+        session = await self.talked()
+        found = {artifact.name: artifact.reference for artifact in await session.artifacts()}
+        assert found.keys() == files.keys()
+        return session, {str(name): str(reference) for name, reference in found.items()}
 
     def given(self) -> dict[str, bytes]:
         """What the far side has for its agent to read, by path."""
@@ -150,15 +157,10 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench_of(name: KindName, folder: Path, far: Any = None) -> AsyncIterator[Bench]:
-    async with KINDS[name].server() if far is None else _nothing(far) as server:
-        bench = Bench(name, server, folder)
+async def bench_of(name: KindName, folder: Path, **backend: Any) -> AsyncIterator[Bench]:
+    async with KINDS[name].server() as server:
+        bench = Bench(name, server, folder, **backend)
         try:
             yield bench
         finally:
             await bench.runtime.aclose()
-
-
-@asynccontextmanager
-async def _nothing(far: Any) -> AsyncIterator[Any]:
-    yield far

@@ -46,6 +46,7 @@ def test_every_command_of_the_console_answers(place: Home) -> None:
         "/detach",
         "/resume",
         "/upload notes.txt --type text/plain",
+        "/artifacts",
         "/download file-1 --to notes.txt",
         "/new",
         "/delete",
@@ -63,7 +64,7 @@ def test_every_command_of_the_console_answers(place: Home) -> None:
     assert [line["active_run_id"] for line in said if "activity" in line][1] == accepted[3]["run"]
     assert [line["status"] for line in said if line.get("stopped")] == ["cancelled"]
     assert [line for line in said if line.get("detached")]
-    assert len([line for line in said if line.get("code") == "TRANSFER_UNSUPPORTED"]) == 2
+    assert len([line for line in said if line.get("code") == "TRANSFER_UNSUPPORTED"]) == 3
     [deleted] = [line["session"] for line in said if line.get("deleted")]
     kept = {path.stem for path in (place.profile.root / "runtime-host/references").iterdir()}
     assert kept == {accepted[0]["session"]}

@@ -265,6 +265,18 @@ def test_a_disk_without_room_for_a_name_leaves_nothing(place: Path, monkeypatch:
     assert (code, left(place)) == ("TRANSFER_DISK_FULL", ["in/a.txt"])
 
 
+@pytest.mark.parametrize("name", ["open", "stat", "fstat", "read"])
+def test_a_fault_of_the_disk_is_told_in_words_that_name_no_path(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for number in (errno.EMFILE, errno.EIO, errno.EACCES):
+        monkeypatch.setattr(root_module, "os", FailingOs(name, fails(number)))
+        with pytest.raises(AgentTransferError) as told:
+            root_of(place).read("in/a.txt", BOUND)
+        assert str(place) not in f"{told.value.message} {told.value.details} {told.value.__cause__!r}"
+        monkeypatch.undo()
+
+
 # ------------------------------------------------------------------------------------- exchanged meanwhile
 
 
