@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import functools
 import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -572,6 +573,41 @@ async def test_an_upload_that_is_stopped_before_all_of_it_is_out_leaves_nothing(
     with pytest.raises(AgentAbortedError):
         await going
     assert (bench.held(), session.inspect_state().unresolved_effects) == (0, ())
+    await bench.talked(session)
+
+
+async def test_a_transfer_may_be_stopped_at_any_byte(bench: Bench) -> None:
+    size = 600_000
+    session, reference = await bench.made("out.txt", "x" * size)
+    put(bench, "in.txt", b"x" * size)
+    for at in (0, 1, size // 2, size - 1, size):
+        signal = AbortSignal()
+
+        def stop(progress: TransferProgress, at: int = at, signal: AbortSignal = signal) -> None:
+            if progress.done_bytes >= at:
+                signal.abort()
+
+        before = bench.given()
+        try:
+            up = await session.upload_file(path="in.txt", media_type="text/plain", on_progress=stop, signal=signal)
+            # It was there before it could be stopped, and is told as that.
+            assert bench.given() == before | {up.reference: b"x" * size}
+        except AgentAbortedError:
+            assert bench.given() == before
+        assert session.inspect_state().unresolved_effects == ()
+        here = bench.here()
+        other = AbortSignal()
+        try:
+            await session.download_artifact(
+                reference=reference,
+                path=f"out-{at}.txt",
+                on_progress=functools.partial(stop, signal=other),
+                signal=other,
+            )
+            assert (bench.folder / f"out-{at}.txt").stat().st_size == size
+        except AgentAbortedError:
+            assert bench.here() == here
+        assert session.state == "ready"
     await bench.talked(session)
 
 
