@@ -132,19 +132,26 @@ MANAGED: Final = frozenset(driver for driver, words in HARNESSES.items() if word
 HARNESS_NAMES = {driver: words.name for driver, words in HARNESSES.items()}
 
 
-def stays(conversations: Mapping[str, int]) -> tuple[str, ...]:
-    """What is not deleted with a profile, one sentence for each service.
+def at_services(conversations: Mapping[str, int], *, stays: bool) -> tuple[str, ...]:
+    """What becomes of conversations at services when a profile goes, one sentence for each service.
 
     Args:
         conversations: how many there are, by driver.
+        stays: whether they are left there, since nobody can ask for their deletion.
     """
-    return tuple(
-        f"{count} conversation{'' if count == 1 else 's'} at {service_of(driver)} "
-        f"{'stays' if count == 1 else 'stay'} there and can be billed. To delete them there too, delete them one by "
-        "one first."
-        for driver, count in sorted(conversations.items())
-        if driver in MANAGED and count
-    )
+    said = []
+    for driver, count in sorted(conversations.items()):
+        if driver not in MANAGED or not count:
+            continue
+        one = count == 1
+        which = f"{count} conversation{'' if one else 's'} at {service_of(driver)}"
+        said.append(
+            f"{which} {'stays' if one else 'stay'} there and can be billed. To delete {'it' if one else 'them'} there, "
+            "open the profile and remove everything from there."
+            if stays
+            else f"{which} {'is' if one else 'are'} deleted there, too."
+        )
+    return tuple(said)
 
 
 def service_of(driver: str) -> str:

@@ -230,7 +230,7 @@ async def stays(profile: ProfilePaths) -> tuple[str, ...]:
         # Damaged, or open after all: it can be deleted, or not, all the same.
         return ()
     try:
-        return choices.stays(await store.read(lambda tx: tx.count_by_driver()))
+        return choices.at_services(await store.read(lambda tx: tx.count_by_driver()), stays=True)
     finally:
         await store.close()
 

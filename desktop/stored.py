@@ -170,14 +170,14 @@ def total_bytes(rows: list[StoredRow]) -> int:
 
 
 async def what_goes(host: "Host", rows: list[StoredRow]) -> tuple[str, ...]:
-    """What is lost with the profile of a host and what stays elsewhere, one sentence each, for the question before."""
+    """What is lost with the profile of a host, one sentence each, for the question before."""
     size = size_words(total_bytes(rows))
     keys = sum(row.what.startswith(("Key of ", "Login of ")) for row in rows)
     return (
         f"All conversations, drafts, agents, connectors and settings of {host.profile_name}, {size} of files.",
         *([f"{keys} key{'' if keys == 1 else 's'} in this computer’s key store."] if keys else []),
+        *choices.at_services(await host.conversations.count_by_driver(), stays=False),
         "Then Remuda closes. Files that you exported or saved elsewhere stay.",
-        *choices.stays(await host.conversations.count_by_driver()),
     )
 
 
