@@ -1,11 +1,13 @@
-"""The signal by which a caller withdraws what it asked for.
+"""The signal by which a caller withdraws what it asked for, and what is done in spite of it.
 
-Owns nothing but the signal. Must not know who listens. Invariants: it is raised once and stays raised; each
+Owns nothing else. Must not know who listens. Invariants: it is raised once and stays raised; each
 listener hears it once; a listener that fails keeps no other from hearing it.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from runtime_host.errors import AgentAbortedError
 
@@ -60,6 +62,18 @@ class AbortSignal:
             self._listeners.pop(key, None)
 
         return forget
+
+
+async def past_stopping(work: Coroutine[Any, Any, None]) -> None:
+    """Do what belongs to something that has happened: a cancel of the caller comes too late, and is forgotten."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if (current := asyncio.current_task()) is not None:
+                current.uncancel()
+    task.result()
 
 
 def _nothing() -> None:

@@ -11,6 +11,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from runtime_host.abort import past_stopping
 from runtime_host.drivers.base import FileExchange, PendingUpload
 from runtime_host.errors import AgentRuntimeError, AgentTransferError, AgentUnresolvedEffectError, StorageError
 from runtime_host.loop.own_thread import in_own_thread, to_its_end
@@ -97,10 +98,13 @@ class SessionTransfers:
         try:
             await self._files.download(reference, incoming)
             settled, size_bytes = await incoming.finish()
-        finally:
+        except BaseException:
             # In the end of a cancelled transfer as well; where the disk fails here too, it stays written down.
             await incoming.discard()
             await self._forget_partial()
+            raise
+        # It is there: a stop comes too late now.
+        await past_stopping(self._forget_partial())
         return Transferred(
             path=path,
             reference=reference,

@@ -150,6 +150,8 @@ class Incoming:
         check_kind(settled.media_type, self._grant)
         await self._write()
         await self._aside(arrival.publish, "publish file")
+        # With nothing between: a stop that came while it was published takes it away again.
+        arrival.keep()
         return settled, size_bytes
 
     async def discard(self) -> None:

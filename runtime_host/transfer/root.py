@@ -266,10 +266,13 @@ class Arrival:
             os.unlink(self._partial, dir_fd=self._folder)
             os.fsync(self._folder)
             self._root.check_still(self._parents, self._folder)
+
+    def keep(self) -> None:
+        """What was published stays: whoever gave it up before this gave it up whole."""
         self._close()
 
     def discard(self) -> None:
-        """Leave nothing of it. Idempotent; after `publish` it does nothing.
+        """Leave nothing of it, also where it is published. Idempotent; after `keep` it does nothing.
 
         Raises:
             AgentTransferError: something is left; `TransferRoot.remove_partial` tries again.

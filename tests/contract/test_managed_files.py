@@ -4,6 +4,7 @@ import asyncio
 import errno
 import functools
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from runtime_host.policy import Limits
 from runtime_host.transfer import root as root_module
 from runtime_host.transfer.copy import TransferProgress
 from runtime_host.transfer.grant import MOST_BYTES, TransferOptions
+from runtime_host.transferring import SessionTransfers
 from tests.loopback import openai_managed
 from tests.loopback.agents import script as agents
 from tests.loopback.managed_claude import script as claude
@@ -611,6 +613,37 @@ async def test_a_transfer_may_be_stopped_at_any_byte(bench: Bench) -> None:
     await bench.talked(session)
 
 
+async def test_a_stop_while_a_file_gets_its_name_takes_it_away_and_one_after_that_is_too_late(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, reference = await bench.made("out.txt", "made")
+    loop, signal = asyncio.get_running_loop(), AbortSignal()
+
+    def stopped_meanwhile(real: Any, *given: Any, **more: Any) -> Any:
+        heard = threading.Event()
+        loop.call_soon_threadsafe(signal.abort)
+        loop.call_soon_threadsafe(loop.call_soon, heard.set)
+        assert heard.wait(10)
+        return real(*given, **more)
+
+    monkeypatch.setattr(root_module, "os", FailingOs("link", stopped_meanwhile))
+    with pytest.raises(AgentAbortedError):
+        await session.download_artifact(reference=reference, path="out.txt", signal=signal)
+    assert bench.here() == []
+    monkeypatch.undo()
+    late, real = AbortSignal(), SessionTransfers._note
+
+    async def note(self: SessionTransfers, partial: str | None) -> None:
+        if partial is None:
+            late.abort()
+            await asyncio.sleep(0)
+        await real(self, partial)
+
+    monkeypatch.setattr(SessionTransfers, "_note", note)
+    await session.download_artifact(reference=reference, path="out.txt", signal=late)
+    assert (late.aborted, bench.here()) == (True, ["out.txt"])
+
+
 @pytest.mark.parametrize("held", ["upload", "mount"])
 async def test_claude_an_upload_that_is_stopped_after_it_was_sent_is_removed_again(tmp_path: Path, held: str) -> None:
     async with bench_of("claude", tmp_path) as bench:
@@ -628,6 +661,45 @@ async def test_claude_an_upload_that_is_stopped_after_it_was_sent_is_removed_aga
             await going
         assert (bench.held(), bench.given(), session.inspect_state().unresolved_effects) == (0, {}, ())
         await bench.talked(session)
+
+
+async def test_an_upload_that_is_stopped_while_anything_of_it_is_kept_is_all_there_or_not_at_all(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await bench.talked()
+    put(bench)
+    real, held = bench.store.transact, list[asyncio.Event]()
+
+    async def transact(change: Any) -> Any:
+        held.append(asyncio.Event())
+        done = asyncio.ensure_future(real(change))
+        await held[-1].wait()
+        return await done
+
+    monkeypatch.setattr(bench.store, "transact", transact)
+    for stopped_at in range(1, 9):
+        signal, before = AbortSignal(), bench.given()
+        held.clear()
+        going = asyncio.ensure_future(session.upload_file(path="in.txt", media_type="text/plain", signal=signal))
+        while not going.done():
+            waiting = [each for each in held if not each.is_set()]
+            if waiting and len(held) == stopped_at:
+                signal.abort()
+            for each in waiting:
+                each.set()
+            await asyncio.sleep(0.001)
+        if going.exception() is None:
+            assert len(bench.given()) == len(before) + 1
+        else:
+            assert isinstance(going.exception(), AgentAbortedError)
+            assert bench.given() == before
+        assert session.inspect_state().unresolved_effects == ()
+        if not signal.aborted:
+            break
+    else:
+        raise AssertionError("an upload is kept oftener than that")
+    monkeypatch.undo()
+    await bench.talked(session)
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -8,10 +8,11 @@ what is fetched belongs to this very session.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from runtime_host.abort import past_stopping
 from runtime_host.drivers.base import PendingUpload
 from runtime_host.drivers.claude_managed.calls import Calls
 from runtime_host.drivers.claude_managed.profile import SERVICE
@@ -46,7 +47,7 @@ _PAGE: Final = 100
 _NEWEST_PAGES: Final = 5
 
 log = logging.getLogger(__name__)
-Keep = Callable[[dict[str, Any]], Awaitable[None]]
+Keep = Callable[[dict[str, Any]], Coroutine[Any, Any, None]]
 
 
 class SessionFiles:
@@ -71,8 +72,14 @@ class SessionFiles:
         else:
             taken = {_mounted_at(each).removeprefix(UPLOADS) for each in _resources(said)}
             name = uploads.fresh(file.name, taken)
-            state, upload_id = uploads.begun(self._session.state(), f"{UPLOADS}{name}", file)
-            await self._keep(state)
+            before = self._session.state()
+            state, upload_id = uploads.begun(before, f"{UPLOADS}{name}", file)
+            try:
+                await self._keep(state)
+            except asyncio.CancelledError:
+                # It may be kept by now, of a file that was not sent.
+                await past_stopping(self._keep(before))
+                raise
             return await self._place(upload_id, name, file)
         self._raise(fault, "The file was not sent.")
 
@@ -157,8 +164,8 @@ class SessionFiles:
         except ServiceFault as raised:
             fault = raised
         except asyncio.CancelledError:
-            # A task of its own: whoever cancels once more does not leave half of it.
-            await asyncio.shield(asyncio.ensure_future(self._undo(upload_id)))
+            # Whoever cancels once more does not leave half of it.
+            await past_stopping(self._undone(upload_id))
             raise
         except AgentRuntimeError:
             if upload_id in uploads.uploads_of(self._session.state()) and not file.is_out:
@@ -268,6 +275,9 @@ class SessionFiles:
         except (ServiceFault, AgentRuntimeError, TimeoutError) as fault:
             log.warning("what is left of an upload could not be removed: %s", type(fault).__name__)
             return False
+
+    async def _undone(self, upload_id: str) -> None:
+        await self._undo(upload_id)
 
     async def _removed(self, upload_id: str) -> bool:
         record = uploads.uploads_of(self._session.state()).get(upload_id)

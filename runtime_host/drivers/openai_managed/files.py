@@ -5,10 +5,12 @@ there, and only after that is kept; one whose answer was lost is never sent agai
 fetched was published by this very session.
 """
 
+import asyncio
 import base64
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from runtime_host.abort import past_stopping
 from runtime_host.drivers.base import PendingUpload
 from runtime_host.drivers.managed import uploads
 from runtime_host.drivers.managed.faults import ServiceFault
@@ -59,8 +61,14 @@ class SessionFiles:
         async with session.lock:
             client = await session.driver.client()
             path = await self._free_path(client, file.name)
-            state, upload_id = uploads.begun(session.kept, path, file)
-            await session.keep(state)
+            before = session.kept
+            state, upload_id = uploads.begun(before, path, file)
+            try:
+                await session.keep(state)
+            except asyncio.CancelledError:
+                # It may be kept by now, of a file that was not sent.
+                await past_stopping(session.keep(before))
+                raise
             return await self._send(client, upload_id, path, file)
 
     async def download(self, reference: str, into: Incoming) -> None:
@@ -170,13 +178,13 @@ class SessionFiles:
             fault = raised
         except BaseException:
             if not file.is_out:
-                await session.keep(uploads.settled(session.kept, upload_id))
+                await past_stopping(session.keep(uploads.settled(session.kept, upload_id)))
             raise
         if answered:
-            await session.keep(uploads.settled(session.kept, upload_id))
+            await past_stopping(session.keep(uploads.settled(session.kept, upload_id)))
             return path
         if fault is not None and (fault.did_nothing or not file.is_out):
-            await session.keep(uploads.settled(session.kept, upload_id))
+            await past_stopping(session.keep(uploads.settled(session.kept, upload_id)))
             if fault.status in (404, 409):
                 raise _environment_away()
             self._raise(fault, "The file is not there.")

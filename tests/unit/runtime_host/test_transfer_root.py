@@ -51,6 +51,7 @@ def bring(place: Path, path: str, content: bytes = b"new", meanwhile: Callable[[
         arrival.write(content)
         meanwhile()
         arrival.publish()
+        arrival.keep()
     finally:
         if arrival is not None:
             arrival.discard()
@@ -350,6 +351,20 @@ def test_a_file_that_becomes_a_pipe_before_it_is_opened_holds_nobody_up(
 
     monkeypatch.setattr(root_module, "os", FailingOs("open", late))
     assert code_of(lambda: root_of(place).read("in/a.txt", BOUND)) == "TRANSFER_SOURCE_CHANGED"
+
+
+def test_what_is_given_up_after_it_was_published_goes_as_well_and_another_file_of_its_name_stays(place: Path) -> None:
+    arrival = root_of(place).create("in/new.txt", partial_of("in/new.txt"))
+    arrival.publish()
+    assert left(place) == ["in/a.txt", "in/new.txt"]
+    arrival.discard()
+    assert left(place) == ["in/a.txt"]
+    arrival = root_of(place).create("in/new.txt", partial_of("in/new.txt"))
+    arrival.publish()
+    (place / "other").write_bytes(b"hers")
+    (place / "other").rename(place / "in/new.txt")
+    arrival.discard()
+    assert (place / "in/new.txt").read_bytes() == b"hers"
 
 
 # ------------------------------------------------------------------------------------------------- kills
