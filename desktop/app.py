@@ -53,6 +53,7 @@ from desktop.paths import ProfilePaths
 from desktop.plugins import plugins
 from desktop.profile_store import open_profile_store
 from desktop.settings import Settings
+from desktop.transfers import Transfers
 from desktop.window import Window
 from runtime_host.connectors.base import Connector, ConnectorRegistry
 from runtime_host.drivers.base import AgentDriver
@@ -218,6 +219,7 @@ class Host:
                 on_held=self.approvals.held,
                 on_decided=self.approvals.decided,
                 on_mounts=self._mounts_changed,
+                file_transfer=lambda context: self.transfers.allow(context),
             )
         )
         stack.push_async_callback(self.runtime.aclose)
@@ -233,6 +235,8 @@ class Host:
             prepare=self.harnesses.prepare,
             configure=self.managed.configuration,
         )
+        self.transfers = Transfers(paths.transfer, self.conversations.session_at_hand)
+        await self.transfers.sweep()
         self.conversations.on_rest = self.end_when_idle_soon
         self.conversations.on_recovered = self.approvals.recovered
         self.conversations.on_gone = self.approvals.forget

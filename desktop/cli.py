@@ -18,6 +18,7 @@ import typer
 
 from desktop import host_lock, paths, process, terms, transcripts
 from desktop.build import VERSION
+from desktop.commands import files as files_commands
 from desktop.commands import harnesses as harness_commands
 from desktop.commands import network as network_commands
 from desktop.commands import storage as storage_commands
@@ -646,4 +647,5 @@ def _host_runs(profile: paths.ProfilePaths) -> bool:
 
 # Last, so that help begins with what is done every day.
 storage_commands.register(app)
+files_commands.register(app)
 network_commands.register(app)

@@ -986,6 +986,16 @@ class Conversations:
                     self._rest_soon(conversation_id, live)
                 return
 
+    @contextlib.asynccontextmanager
+    async def session_at_hand(self, conversation_id: str) -> AsyncIterator[Session]:
+        """The open session of a conversation, for something that is no message.
+
+        Raises:
+            AgentRuntimeError: it is not there any more, or cannot be opened.
+        """
+        async with self._at_hand(conversation_id) as live:
+            yield live.session
+
     def _rest_soon(self, conversation_id: str, live: _Live) -> None:
         """Put the session of a program away after a while, unless something is asked of it before."""
         live.stay()

@@ -1,8 +1,8 @@
 """Names of files that do not lie: how one is shown, and how one is saved.
 
-Pure. Must not know files, windows or services. Invariants: what is shown holds no sign that cannot be seen or that moves
-others, and always ends with the true extension; what is saved under leads nowhere, fits every usual disk, and has the
-extension that the name had, or says that it has another.
+Pure. Must not know files, windows or services. Invariants: what is shown holds no sign that cannot be seen or that
+moves others, and always ends with the true extension; what is saved under leads nowhere and fits every usual disk, and
+what was changed of it is said.
 """
 
 import re

@@ -7,6 +7,7 @@ taken before the first window is painted.
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import stat
@@ -36,6 +37,16 @@ def data_dir(override: str | None = None) -> Path:
     import platformdirs
 
     return Path(platformdirs.user_data_dir("remuda", appauthor=False))
+
+
+def cache_dir() -> Path:
+    """Where what passes through lies: nothing of it is to be kept."""
+    if sys.platform.startswith("linux"):
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "remuda"
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("remuda", appauthor=False))
 
 
 def private_dir(path: Path) -> Path:
@@ -129,6 +140,11 @@ class ProfilePaths(NamedTuple):
     def run(self) -> Path:
         """Sockets of this start; a 0700 folder."""
         return self.root / "run"
+
+    @property
+    def transfer(self) -> Path:
+        """What files pass through on their way to a service and back; not below the data, where none may be."""
+        return cache_dir() / "transfer" / hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
 
     @property
     def logs(self) -> Path:

@@ -202,6 +202,11 @@ def sweep_data_folder(paths: ProfilePaths) -> None:
             paths.control.unlink()
         with contextlib.suppress(OSError):
             paths.control.parent.rmdir()
+    if not paths.transfer.is_symlink():
+        with contextlib.suppress(OSError):
+            remove_tree(paths.transfer)
+    with contextlib.suppress(OSError):
+        paths.transfer.parent.rmdir()
     with contextlib.suppress(OSError):
         if any(not name.startswith(".") for name in os.listdir(profiles)):
             return

@@ -108,6 +108,10 @@ def _beside(paths: ProfilePaths) -> list[StoredRow]:
         rows.append(StoredRow("Earlier log", str(paths.old_logs), size_bytes, count, said))
     if not paths.control.is_relative_to(paths.root) and os.path.lexists(paths.control):
         rows.append(StoredRow("Control socket", str(paths.control), 0, 1, "How the command line reaches the program."))
+    size_bytes, count = _whole(paths.transfer)
+    if count:
+        said = "Files on their way to a service or from one. It is empty while nothing is moved."
+        rows.append(StoredRow("Passing through", str(paths.transfer), size_bytes, count, said))
     for folder in removal.unfinished(paths.root.parent):
         size_bytes, count = _whole(folder)
         said = "A deleted profile whose removal was interrupted. It is ended at the next start."

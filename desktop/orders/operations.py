@@ -22,6 +22,7 @@ from desktop.orders import answers
 from desktop.orders.agents import AgentOrders
 from desktop.orders.answers import Send
 from desktop.orders.connectors import ConnectorOrders
+from desktop.orders.files import FileOrders
 from desktop.orders.harnesses import HarnessOrders
 from desktop.orders.mounts import MountOrders
 from desktop.orders.network import NetworkOrders
@@ -70,6 +71,7 @@ class Operations:
             **ConnectorOrders(host).by_name(),
             **AgentOrders(host).by_name(),
             **StorageOrders(host).by_name(),
+            **FileOrders(host, self._find).by_name(),
             **NetworkOrders(host).by_name(),
             **HarnessOrders(host).by_name(),
             **MountOrders(host).by_name(),

@@ -100,6 +100,8 @@ _SUFFIXES: Final = {
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
 }
+KNOWN_TYPES: Final = tuple(dict.fromkeys(_SUFFIXES.values()))
+"""Kinds that are known by their suffixes."""
 _NEVER_TEXT: Final = frozenset({"audio", "font", "image", "video"})
 _WITH_MAGIC: Final = frozenset({*(kind for _, kind in _MAGIC), *_RIFF.values()})
 
@@ -176,3 +178,11 @@ def settle(said: str | None, name: str, content: Content) -> Settled | None:
     if by_name is not None:
         return Settled(by_name, "content") if content.agrees_with(by_name) else None
     return Settled(content.kind or ("text/plain" if content.is_text else UNKNOWN), "content")
+
+
+def guessed(name: str, content: bytes) -> str | None:
+    """What a file of this name and content is; None when its suffix says something else than its content."""
+    looked = Content()
+    looked.feed(content)
+    found = settle(None, name, looked)
+    return found.media_type if found is not None else None

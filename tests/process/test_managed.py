@@ -34,7 +34,7 @@ class Far(NamedTuple):
     """A far side, and what its vendor calls things.
 
     Attributes:
-        script: the words of its script; `aside` makes a message that is not the answer.
+        script: the words of its script; `aside` makes a message that is not the answer, `writes` a file of outputs.
         stops: what it counts stops as.
         history: where it gives what is saved, and what a request for a further page has.
     """
@@ -46,6 +46,7 @@ class Far(NamedTuple):
     stops: str
     history: tuple[str, str]
     aside: Callable[[str], Any]
+    writes: Callable[[str, str], Any]
 
     def counted(self, what: str) -> int:
         return int(self.server.counts()[what])
@@ -64,6 +65,7 @@ def openai() -> Far:
         "cancels",
         ("turns.items", "after"),
         lambda text: agents.Say(text, pieces=1, phase="commentary"),
+        lambda name, text: agents.WriteFile(f"/workspace/outputs/{name}", text),
     )
 
 
@@ -76,6 +78,7 @@ def anthropic() -> Far:
         "interrupts",
         ("events.list", "page"),
         lambda text: claude.Say(text, pieces=1),
+        lambda name, text: claude.WriteFile(name, text),
     )
 
 
@@ -127,6 +130,25 @@ def begun(place: Home, far: Far) -> tuple[str, str]:
     return str(accepted["session"]), str(accepted["run"])
 
 
+def moves_files(place: Home, far: Far, session: str) -> None:
+    """A file goes there and one comes back, exactly; what is there is not overwritten."""
+    rows = b"berth,boat\n" + b"7,Plover\n" * 100_000
+    (place.folder / "in.csv").write_bytes(rows)
+    [given] = asked(place, "upload", session, str(place.folder / "in.csv"))
+    assert (given["size_bytes"], given["media_type"]) == (len(rows), "text/csv")
+    assert given["reference"].endswith("/in.csv")
+    far.server.answer(far.writes("free.csv", rows[:1000].decode()), far.script.Say("Saved."))
+    asked(place, "run", "Write it down.", "--session", session)
+    made = until(lambda: asked(place, "artifacts", session), "a file is shown")
+    assert [each["name"] for each in made] == ["free.csv"]
+    to = place.folder / f"{far.harness}.csv"
+    [fetched] = asked(place, "download", session, made[0]["reference"], "--to", str(to))
+    assert (fetched["path"], to.read_bytes()) == (str(to), rows[:1000])
+    again = place.run("download", session, made[0]["reference"], "--to", str(to), "--json")
+    assert (again.returncode, json.loads(again.stdout)["code"]) == (1, "TRANSFER_EXISTS")
+    assert place.run("upload", session, str(place.folder)).returncode == 1
+
+
 def come_back_to(place: Home, far: Far, session: str, run_id: str) -> None:
     """What a later host makes of what goes on there: watched, let run on, found, stopped, deleted."""
     assert place.sessions()[session] == "working", "joined again, and not said to be over"
@@ -147,10 +169,11 @@ def come_back_to(place: Home, far: Far, session: str, run_id: str) -> None:
     replies = [item["text"] for item in told["items"] if item["kind"] == "reply"]
     assert replies == ["It is Tuesday.", *(f"Berth {number} is taken." for number in range(MANY)), "Berths 7 and 19."]
 
+    moves_files(place, far, session)
     far.server.service.let_going.clear()
     far.server.answer(far.script.Wait(), far.script.Say("Never."))
     with place.running("run", "And the others?", "--session", session, "--json") as asking:
-        until(lambda: far.counted("inputs") == 3, "the input is there")
+        until(lambda: far.counted("inputs") == 4, "the input is there")
         asking.send_signal(signal.SIGINT)
         said, complaints = asking.communicate(timeout=30)
     assert (asking.returncode, lines(said)[-1]["status"]) == (CANCELLED, "cancelled"), complaints
