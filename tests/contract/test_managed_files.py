@@ -694,6 +694,10 @@ async def test_an_upload_that_is_stopped_while_anything_of_it_is_kept_is_all_the
             assert isinstance(going.exception(), AgentAbortedError)
             assert bench.given() == before
         assert session.inspect_state().unresolved_effects == ()
+        # The next program thinks the same.
+        record = await bench.store.read(lambda tx: tx.session(session.session_id))
+        assert record is not None
+        assert uploads.pending(record.driver_state or {}) == ()
         if not signal.aborted:
             break
     else:

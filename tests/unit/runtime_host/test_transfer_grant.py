@@ -1,5 +1,6 @@
 """What a host may allow, and what the runtime makes of it before any file is looked at."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,11 @@ import pytest
 from runtime_host.definitions import TrustedContext
 from runtime_host.errors import AgentDriverConfigurationError, AgentTransferError, AgentWorkspaceError
 from runtime_host.policy import Limits
-from runtime_host.transfer.copy import Outgoing, TransferProgress
-from runtime_host.transfer.grant import MOST_BYTES, USUAL_BYTES, TransferOptions
+from runtime_host.transfer.copy import Incoming, Outgoing, TransferProgress
+from runtime_host.transfer.grant import MOST_BYTES, USUAL_BYTES, Grant, TransferOptions
+from runtime_host.transfer.root import Arrival, partial_of
 from tests.unit.runtime_host.stage import ME, Stage, session_options
+from tests.unit.runtime_host.test_transfer_root import left, root_of
 
 
 @pytest.mark.parametrize(
@@ -74,6 +77,36 @@ async def test_no_agent_works_in_the_folder_for_files_nor_is_it_one_that_an_agen
             assert refused.value.error_code == "TRANSFER_ROOT_REFUSED"
         root = files
         await stage.backend.grant(session_options())
+
+
+@pytest.mark.parametrize("said", [None, 10])
+@pytest.mark.parametrize("pieces", [[5, 5], [10], [1] * 10, [5, 6], [11], [10, 1], [3]])
+async def test_what_comes_is_counted_to_the_byte_whatever_was_said_of_it(
+    tmp_path: Path, said: int | None, pieces: list[int]
+) -> None:
+    root, partial = root_of(tmp_path), partial_of("in.txt")
+
+    async def create() -> Arrival:
+        return root.create("in.txt", partial)
+
+    async def aside(call: Callable[[], None], name: str) -> None:
+        call()
+
+    incoming = Incoming(create, Grant(root, 10, frozenset({"text/plain"})), aside)
+    await incoming.begin(name="in.txt", media_type=None, size_bytes=said)
+    code = ""
+    try:
+        for size in pieces:
+            await incoming.take(b"x" * size)
+        await incoming.finish()
+    except AgentTransferError as refused:
+        code = refused.error_code
+    await incoming.discard()
+    total = sum(pieces)
+    short = "TRANSFER_INCOMPLETE" if said is not None and total < said else ""
+    assert code == ("TRANSFER_TOO_LARGE" if total > 10 else short)
+    assert left(tmp_path) == ([] if code else ["in.txt"])
+    assert code or root.read("in.txt", 10) == b"x" * total
 
 
 def test_a_listener_that_fails_changes_nothing() -> None:
