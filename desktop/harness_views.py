@@ -35,6 +35,8 @@ _WORDS: Final = {
     "run.user_input": "Takes input while it works",
     "run.steer": "Takes a correction while it works",
     "input.image": "Takes pictures",
+    "file.upload": "Takes files",
+    "file.download": "Gives out the files that it makes",
     HOST_TOOLS: "Uses Remuda's tools",
     "event.live": "Shows its work live",
     "event.message": "Shows what it writes",
