@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.loopback.managed_claude.fields import refuse
-from tests.loopback.managed_claude.script import Request, Step, Use, UseBuiltIn
+from tests.loopback.managed_claude.script import Request, Step, Steps, Use, UseBuiltIn
 
 if TYPE_CHECKING:
     from tests.loopback.managed_claude.service import Service
@@ -119,7 +119,7 @@ class Session:
     pending: dict[str, Event] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
     told: list[str] = field(default_factory=list)
-    queued: deque[Event] = field(default_factory=deque)
+    queued: deque[tuple[Event, Steps]] = field(default_factory=deque)
     spent_cents: int = 0
     tokens: dict[str, int] = field(default_factory=lambda: {"input_tokens": 0, "output_tokens": 0})
     stale_reads: int = 0
@@ -249,7 +249,8 @@ class Session:
         self.service.inputs.append(event["id"])
         self.events.append(event)
         self.tell(event)
-        self.queued.append(event)
+        # What it is answered with is settled with it: what a test says afterwards is of the next one.
+        self.queued.append((event, self.service.next_steps()))
         back = dict(event)
         if self._turn is None or self._turn.done():
             self._turn = self.service.spawn(self._play_queued())
@@ -257,11 +258,11 @@ class Session:
 
     async def _play_queued(self) -> None:
         while self.queued and self.status != "terminated":
-            event = self.queued.popleft()
+            event, steps = self.queued.popleft()
             event["processed_at"] = self.service.now()
             self.tell(event)
             self.run()
-            self._playing = Playing(self, self.service.next_steps())
+            self._playing = Playing(self, steps)
             await self._playing.play()
 
     def _interrupt(self, said: Event) -> Event:
