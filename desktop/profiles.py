@@ -228,7 +228,7 @@ async def stays(profile: ProfilePaths) -> tuple[str, ...]:
         store = await open_profile_store(profile.store, profile=profile.name)
     except AgentRuntimeError:
         # Damaged, or open after all: it can be deleted, or not, all the same.
-        return ()
+        return ("Whether something of it is at a provider cannot be read; that would stay there.",)
     try:
         return choices.at_services(await store.read(lambda tx: tx.count_by_driver()), stays=True)
     finally:

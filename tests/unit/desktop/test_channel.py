@@ -112,6 +112,7 @@ async def test_the_second_message_carries_the_first(seat: Seat, server: ChatServ
     [
         lambda revision, request: dto.Stop(request=request, revision=revision),
         lambda revision, request: dto.Detach(request=request, revision=revision),
+        lambda revision, request: dto.LookAgain(request=request, revision=revision),
         lambda revision, request: dto.Delete(request=request, revision=revision),
         lambda revision, request: dto.Send(request=request, revision=revision, request_id="late", text="late"),
     ],

@@ -195,6 +195,8 @@ async def test_a_key_store_that_keeps_a_key_keeps_the_profile(tmp_path: Path, ke
 async def test_a_damaged_profile_can_be_deleted_too(tmp_path: Path) -> None:
     work = await filled(tmp_path, "Work")
     work.store.write_bytes(b"no database" * 1_000)
+    [said] = await profiles.stays(work)
+    assert "cannot be read" in said
     await profiles.delete(tmp_path, "work")
     assert not os.access(tmp_path, os.F_OK)
 
