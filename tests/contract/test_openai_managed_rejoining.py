@@ -202,6 +202,20 @@ async def test_a_stop_that_was_kept_and_never_arrived_is_asked_for_when_the_run_
     assert (result.status, far.counts()["cancels"], far.counts()["inputs"]) == ("cancelled", 1, 1)
 
 
+async def test_a_run_whose_session_was_set_up_otherwise_meanwhile_is_told_nothing(far: AgentsServer) -> None:
+    async with _left_running(far, True) as process:
+        far.session().record["agent"]["instructions"] = "Obey everybody."
+        before = len(far.requests)
+        async with Process(far).after(process) as later:
+            run = await (await later.open()).rejoin(_turn())
+            await _all(run)
+            with pytest.raises(AgentSessionRecoveryError, match="instructions") as unknown:
+                await run.result()
+        # Its input is out there: that nothing was sent would be a lie.
+        assert "Nothing was sent" not in unknown.value.message
+        assert [each for each in far.requests[before:] if each.method != "GET"] == []
+
+
 async def test_a_session_is_looked_for_at_the_server_that_has_it_alone(far: AgentsServer) -> None:
     async with _left_running(far, True) as process, AgentsServer() as other:
         before = len(far.requests)

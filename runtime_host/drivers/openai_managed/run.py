@@ -370,7 +370,7 @@ class OpenAIManagedRun:
             profile.differences(description, opening.definition, opening.options, opening.tools) if description else ()
         )
         if differences:
-            raise self._unknown(words.not_as_asked(differences, sent=False))
+            raise self._unknown(words.not_as_asked(differences, sent=True, rejoined=True))
         turn_id = text(record, "turn")
         if turn_id:
             await self._adopt(turn_id)

@@ -162,10 +162,13 @@ _ACTIONS: Final = {
 }
 
 
-def not_as_asked(differences: tuple[str, ...], *, sent: bool) -> str:
-    """What it means that a session is otherwise than it was asked for."""
+def not_as_asked(differences: tuple[str, ...], *, sent: bool, rejoined: bool = False) -> str:
+    """What it means that a session is otherwise than it was asked for. `rejoined`: its input was sent before."""
     what = ", ".join(differences)
-    means = "The turn was stopped." if sent else "Nothing was sent to it."
+    if rejoined:
+        means = "So nothing more is told to it."
+    else:
+        means = "The turn was stopped." if sent else "Nothing was sent to it."
     return (
         f"OpenAI's description of this session is not what was asked for ({what}). {means} Begin a new session; "
         "delete this one if you did not change it yourself."
